@@ -27,6 +27,30 @@ PROGRAMS = {
     "enum": "import enum\nclass x(enum.Enum):\n    ONE = 1\n    TWO = 2\ny = x.ONE",
     "subclass": "class x:\n    def say(self):\n        return 'x'\nclass y(x):\n    def say(self):\n"
     "        return super().say() + 'y'\nz = y()",
+    "array of some kilobytes": "import numpy as np\nx = np.arange(300.0)\ny = np.arange(3000) % 7",
+    "arrays of times and texts, read-only and empty": "import numpy as np\n"
+    "x = [np.arange(5000).astype('M8[s]'), np.array(['ab'] * 3000), np.zeros((0, 3))]\n"
+    "y = np.arange(400.0)\ny.flags.writeable = False",
+    "masked array": "import numpy as np\nx = np.ma.masked_array([1, 2], [0, 1])\n"
+    "y = np.ma.masked_array(np.array([1, None], object), [0, 1])",
+    "frame": "import pandas as pd\nx = pd.DataFrame({'a': ['x', 'y', None], 'b': [1, 2, 3]})\n"
+    "y = x.groupby('a').b.sum()",
+    "frame of numbers by rows": "import pandas as pd, numpy as np\n"
+    "x = pd.DataFrame(np.arange(4000.0).reshape(400, 10), columns=list('abcdefghij'))\ny = x['c']",
+    "texts in pieces": "import pandas as pd\nx = pd.concat([pd.Series(['a', 'b']), pd.Series(['c'])])\n"
+    "y = pd.DataFrame({'k': ['a', 'b']}).merge(pd.DataFrame({'k': ['b', 'c']}), how='outer')",
+    "counts, which are in memory of Arrow": "import pandas as pd\nx = pd.Series(['a', 'b', 'a']).value_counts()",
+    "levels": "import pandas as pd\nx = pd.DataFrame({'a': ['x'], 'b': [1]}).set_index(['a', 'b'], drop=False)",
+    "data set of scikit-learn": "from sklearn.datasets import load_iris\nx = load_iris(as_frame=True)",
+    "trees": "from sklearn.ensemble import RandomForestRegressor\n"
+    "x = RandomForestRegressor(3, random_state=0).fit([[1], [2], [3]], [1, 2, 4])",
+    "tree of neighbours": "from sklearn.neighbors import KNeighborsClassifier\n"
+    "x = KNeighborsClassifier(1, algorithm='kd_tree').fit([[1.0], [2.0]], [0, 1])",
+    "search": "from sklearn.model_selection import GridSearchCV\nfrom sklearn.linear_model import Ridge\n"
+    "x = GridSearchCV(Ridge(), {'alpha': [1, 2]}, cv=2).fit([[1], [2], [3], [5]], [1, 2, 4, 5])",
+    "class of an estimator": "from sklearn.base import BaseEstimator, TransformerMixin\n"
+    "class x(TransformerMixin, BaseEstimator):\n    def fit(self, X, y=None):\n        return self\n"
+    "    def transform(self, X):\n        return X\ny = x()",
     "named tuple": "import collections\nx = collections.namedtuple('x', 'a b')\ny = x(1, 2)",
 }
 

@@ -18,7 +18,7 @@ def _meaning():
     def told(value):
         if hasattr(value, "to_csv"):
             return f"{type(value)} {value.to_csv()}"
-        if hasattr(value, "tobytes"):
+        if hasattr(value, "tobytes") and value.dtype.kind != "O":
             return f"{value.dtype} {value.shape} {md5(value.tobytes()).hexdigest()}"
         return repr(value)
     values = {name: value for name, value in globals().items() if not name.startswith("_")}

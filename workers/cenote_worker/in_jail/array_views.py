@@ -10,6 +10,8 @@ import importlib
 import sys
 from typing import Any, Final
 
+from cenote_security.sealed import PrivatePages
+
 _MEMORIES: Final = (bytearray, array.array)
 
 View = tuple[object, int, tuple[int, ...], tuple[int, ...], Any, bool]
@@ -44,6 +46,20 @@ def bytes_of(value: Any) -> Any:
         return None
     if not value.flags.forc or not value.size or not value.dtype.isbuiltin:
         return None
+    return _flat(value)
+
+
+def plain_bytes_of(value: Any) -> Any:
+    """As `bytes_of`, also of what may not be written to, has no items, or is of times, texts or records."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is not numpy.ndarray or not value.flags.forc:
+        return None
+    if value.dtype.hasobject or value.dtype.kind == "T" or not value.itemsize:
+        return None
+    return _flat(value)
+
+
+def _flat(value: Any) -> Any:
     return (value if value.flags.c_contiguous else value.T).reshape(-1).view("u1")
 
 
@@ -56,6 +72,8 @@ def over_memory(
         flat = memory.reshape(-1, order="A")[offset // memory.itemsize :] if memory.size else memory
         view = numpy.lib.stride_tricks.as_strided(flat, shape, strides)
     else:
+        if isinstance(memory, memoryview) and type(memory.obj) is not PrivatePages:
+            memory = numpy.array(memory, numpy.uint8)  # not to be in what it came in together with others
         contiguous = memory.transpose(_order(memory)) if isinstance(memory, numpy.ndarray) else memory
         view = numpy.ndarray(shape, dtype, contiguous, offset, strides)
     if not writeable:

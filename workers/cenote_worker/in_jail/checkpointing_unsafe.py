@@ -9,6 +9,7 @@ The layout of functions follows CPython's own `types.FunctionType`; classes are 
 
 from __future__ import annotations
 
+import copyreg
 import dataclasses
 import functools
 import importlib
@@ -23,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import bytes_of, copied_from, over_memory, view_of
+from cenote_worker.in_jail.array_views import copied_from, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
@@ -103,6 +104,10 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (dataclasses, _SENTINELS[id(obj)])
         if (schema := reduced_schema(obj)) is not None:
             return schema
+        if kind.__module__[:8] == "sklearn.":
+            return _bunch(obj) if isinstance(obj, dict) else _of_sklearn(obj)
+        if kind is _Nan:
+            return getattr, (importlib.import_module("numpy"), "nan")
         if (late := reduced_late_type(obj)) is not None:
             return late
         reduced = super().reducer_override(obj)
@@ -125,14 +130,21 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def _array(self, value: Any) -> tuple[Any, ...] | None:
         """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""
-        flat = bytes_of(value)
+        flat = plain_bytes_of(value)
         if flat is None:
             return None
         make = copied_from
         if flat.nbytes >= OUT_OF_BAND:
             make = copied_from if flat.nbytes <= self._owned else over_memory
             self._owned -= flat.nbytes if make is copied_from else 0
-        return make, (pickle.PickleBuffer(flat), 0, value.shape, value.strides, value.dtype, True)
+        return make, (
+            pickle.PickleBuffer(flat),
+            0,
+            value.shape,
+            value.strides,
+            value.dtype,
+            value.flags.writeable,
+        )
 
     def _cell(self, cell: types.CellType) -> Any:
         if id(cell) in self._bare:
@@ -251,6 +263,35 @@ def _contents(cell: types.CellType) -> tuple[object, ...]:
         return ()
 
 
+def _bunch(value: Any) -> Any:
+    """A data set of scikit-learn, whose own `__setstate__` drops the attributes that all others of it have."""
+    items = iter(value.items())
+    return copyreg.__newobj__, (type(value),), vars(value), None, items, _with_attributes  # type: ignore[attr-defined]
+
+
+class _Nan:
+    """Stands for numpy's NaN, which pickle takes for a number like any other, and programs ask for by `is`."""
+
+
+_NAN = _Nan()
+
+
+def _of_sklearn(value: Any) -> Any:
+    """Many of its estimators have that NaN for a default."""
+    numpy = sys.modules.get("numpy")
+    reduced = value.__reduce_ex__(5)
+    if numpy is None or not isinstance(reduced, tuple) or len(reduced) < 3:
+        return reduced
+    make, arguments, state, *rest = reduced
+    if isinstance(state, dict) and any(item is numpy.nan for item in state.values()):
+        state = {key: _NAN if item is numpy.nan else item for key, item in state.items()}
+    return make, arguments, state, *rest
+
+
+def _with_attributes(value: Any, attributes: dict[str, Any]) -> None:
+    vars(value).update(attributes)
+
+
 def _type_parameters(function: types.FunctionType) -> tuple[object, ...]:
     parameters: tuple[object, ...] = getattr(function, "__type_params__", ())
     return parameters
@@ -294,7 +335,18 @@ def _as_it_was(cls: type, reduced: Any) -> Any:
     if rest:  # none of a type of the library
         (attributes, slots), *rest = rest
         rest = [(_in_order(attributes, body), slots), *rest]
+        if make is cloudpickle.cloudpickle._make_skeleton_class:
+            rest[3:] = [_filled]
     return make, tuple(plain), *rest
+
+
+def _filled(cls: type, state: Any) -> Any:
+    """A base class may have set attributes on it when it was made, which come in their order with the others."""
+    attributes, _ = state
+    for key in attributes.keys() & vars(cls).keys():
+        if key[:2] != "__":
+            delattr(cls, key)
+    return cloudpickle.cloudpickle._class_setstate(cls, state)
 
 
 def _in_order(attributes: Mapping[str, object], body: Mapping[str, object]) -> dict[str, object]:

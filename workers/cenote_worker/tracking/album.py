@@ -46,6 +46,8 @@ class Album:
         self._large: set[Location] = set()
         self._lent: dict[Location, frozenset[Location]] = {}
         """What was handed to libraries and to objects that do not show what they refer to."""
+        self.states: dict[str, Version] = {}
+        """Hidden state as it was looked at last, however long ago."""
         self._nailed: set[int] = set()
         """Objects whose addresses may be known to somebody."""
         self.registered = False
@@ -99,10 +101,12 @@ class Album:
     def dying(self, locations: Iterable[Location]) -> set[Location]:
         """Of names that will be bound anew, those whose old value may do something as it goes."""
         known = [(each, self._pictures[each]) for each in locations if each in self._pictures]
-        found = {each for each, picture in known if picture.opaque or picture.finalizes}
+        found = {each for each, picture in known if picture.restless or picture.finalizes}
         held = {each for each, picture in known if picture.kin} - found
         if held and any(picture.finalizes for picture in self._pictures.values()):
             found |= held
+        if self.finalizing:  # what cannot be looked into may be the last to hold what does something
+            found |= {each for each, picture in known if picture.opaque}
         return found
 
     def is_constant(self, location: Location) -> bool:
@@ -141,7 +145,7 @@ class Album:
 
     def refers(self, location: Location, picture: Picture) -> frozenset[Location]:
         """What its code may use, that which was lent to it included."""
-        lends = picture.blind or kind_of(location) == "module"
+        lends = picture.blind or picture.calling or kind_of(location) == "module"
         return picture.refers | self._lent.get(location, frozenset()) if lends else picture.refers
 
     def nail(self, location: Location) -> bool:

@@ -20,6 +20,9 @@ _BY_ANY_NAME: Final = _EVERYTHING | {"locals", "vars", "dir"}
 _WRITE_FILE: Final = "_magic_.write_file"
 """`%%writefile`: it writes a file, which is noticed, and nothing else. Other magics may do anything."""
 
+_MAIN: Final = frozenset(("__main__", "__mp_main__"))
+"""Modules that are the namespace; the second name is that of `multiprocessing`."""
+
 _FRAMES: Final = frozenset(
     ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__", "__subclasses__")
 )
@@ -136,8 +139,7 @@ def sees_everything(
         reasons.append("it uses a magic")
     if facts.chains & {"locals()", "vars()", "dir()"}:
         reasons.append("it lists the names of the namespace")
-    if "__main__" in facts.imports:
-        reasons.append("it imports `__main__`")
+    reasons += [f"it imports `{each}`" for each in sorted(facts.imports & _MAIN)]
     libraries = packages | facts.imports
     if libraries & _REFLECTING and facts.attributes & _REFLECTION:
         reasons.append(f"it uses `{min(facts.attributes & _REFLECTION)}`")

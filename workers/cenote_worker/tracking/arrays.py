@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
@@ -15,6 +16,9 @@ __builtins__ = BUILTINS
 
 if TYPE_CHECKING:
     import numpy as np
+
+
+_MASKED: Final = frozenset(("numpy.ma", "numpy.ma.core"))
 
 
 def handlers(numpy: ModuleType) -> dict[type, Handler]:
@@ -48,7 +52,27 @@ def derived(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     return (
         graph.token(cls),
         array(graph, plain, itself=value),
-        graph.inline(table) if table is not None else None,
+        _attributes(graph, value, table) if table is not None else None,
+    )
+
+
+def _attributes(graph: Graph, value: Any, table: dict[str, object]) -> object:
+    """Masked arrays that nobody has asked what they fill gaps with have yet to make that up."""
+    filling = table.get("_fill_value", graph)
+    if module_of(type(value)) not in _MASKED or filling is graph or not _is_filled_as_usual(value, filling):
+        return graph.inline(table)
+    graph.changeable(table)
+    return ("masked", graph.mapping({key: item for key, item in table.items() if key != "_fill_value"}))
+
+
+def _is_filled_as_usual(value: Any, filling: Any) -> bool:
+    if filling is None:
+        return True
+    usual = sys.modules["numpy.ma.core"]._check_fill_value(None, value.dtype)
+    if (type(filling), filling.dtype, filling.shape) != (type(usual), usual.dtype, usual.shape):
+        return False
+    return bool(
+        filling.item() == usual.item() if usual.dtype.hasobject else filling.tobytes() == usual.tobytes()
     )
 
 
@@ -80,12 +104,29 @@ def array(
     graph.owned[id(owner)] = start, start + owner.nbytes
     if not covered:
         graph.changeable(value if itself is None else itself)
-    held = None if base is None else graph.token(base)
+    held = None if base is None or _only_shows(graph, value, base) else graph.token(base)
     if base is not None and _tells_addresses(base):
         graph.shown.append((start, start + owner.nbytes))
     offset = value.__array_interface__["data"][0] - start
-    place = graph.place(owner), offset, value.strides, value.flags.writeable
+    place = graph.place(owner), offset, _steps(value), value.flags.writeable
     return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
+
+
+def _only_shows(graph: Graph, value: np.ndarray[Any, Any], base: object) -> bool:
+    """Whether it is over memory of Arrow that it may not write to, which is noted: pandas has such columns."""
+    of_arrow = module_of(type(base)).startswith("pyarrow.") and type(base).__name__.endswith("Array")
+    if not of_arrow or value.flags.writeable:
+        return False
+    start = value.__array_interface__["data"][0]
+    graph.shown.append((start, start + value.nbytes))
+    return True
+
+
+def _steps(value: np.ndarray[Any, Any]) -> list[int]:
+    """Strides, without those that lead nowhere: numpy writes down anything there."""
+    if not value.size:
+        return []
+    return [stride if length > 1 else 0 for length, stride in zip(value.shape, value.strides, strict=True)]
 
 
 def _tells_addresses(base: object) -> bool:

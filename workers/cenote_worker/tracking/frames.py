@@ -70,8 +70,11 @@ class Frames:
         table = _get(value, "__dict__")
         flags = table.get("_flags")
         held = [(key, graph.token(table.get(key))) for key in ("_mgr", "_attrs", "_name")]
+        cls = type(value)
         others = {
-            key: item for key, item in table.items() if key not in _OF_FRAMES and not _is_accessor(item)
+            key: item
+            for key, item in table.items()
+            if key not in _OF_FRAMES and not _is_accessor(item) and not _is_of_class(cls, key, item)
         }
         return (held, flags is not None and flags.allows_duplicate_labels, graph.mapping(others))
 
@@ -89,8 +92,16 @@ class Frames:
         return (held.start, held.stop, held.step, graph.token(value._name))
 
     def _levels(self, graph: Graph, value: Any) -> object:
+        """pandas never shows the names that the levels have themselves, and does not keep them in pickles."""
         _named(graph, value)
-        return graph.tokens([list(value._levels), list(value._codes), list(value._names), value.sortorder])
+        levels = [self._without_name(graph, each) for each in value._levels]
+        return levels, graph.tokens([list(value._codes), list(value._names), value.sortorder])
+
+    def _without_name(self, graph: Graph, index: Any) -> object:
+        if self._pandas.RangeIndex in mro(type(index)):
+            held = index._range
+            return (held.start, held.stop, held.step)
+        return (qualname(type(index)), self._part(graph, index._data, covered=True))
 
     def _index(self, graph: Graph, value: Any) -> object:
         _named(graph, value)
@@ -107,7 +118,7 @@ class Frames:
         if type(value) is self._array:
             return arrays.array(graph, value, covered=covered)
         if self._extensions not in mro(type(value)):
-            return graph.token(value)
+            return _combined(graph, value) if _is_chunked(value) else graph.token(value)
         (graph.cover if covered else graph.changeable)(value)
         if self._backed in mro(type(value)):
             parts = [("", value._ndarray), ("dtype", value._dtype), ("freq", getattr(value, "_freq", None))]
@@ -137,6 +148,15 @@ def _is_accessor(value: object) -> bool:
     return module_of(type(value)).startswith("pandas.")
 
 
+def _is_of_class(cls: type, key: str, value: object) -> bool:
+    """Whether pandas' class says the same of all its frames, such as `_typ`, which those that were pickled have
+    themselves."""
+    if type(value) is not str:
+        return False
+    said = (attributes(base).get(key) for base in mro(cls) if module_of(base).partition(".")[0] == "pandas")
+    return any(type(each) is str and each == value for each in said)
+
+
 def _named(graph: Graph, index: Any) -> None:
     """Of an index nothing can change but its names and its frequency, which all frames that have it show. Few steps
     set them, so that having an index in common does not make one thing of two frames."""
@@ -158,6 +178,24 @@ def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
     return found
 
 
+def _is_chunked(value: object) -> bool:
+    return module_of(type(value)).startswith("pyarrow") and type(value).__name__ == "ChunkedArray"
+
+
+def _combined(graph: Graph, value: Any) -> object:
+    """In one piece, as pandas pickles it: how many there are is not to be seen in a frame."""
+    if value.num_chunks == 1:
+        return _chunked(graph, value)
+    for chunk in value.chunks:
+        _show(graph, chunk)
+    if not graph.budget.has_room(value.nbytes):
+        graph.unknown("it is too large to be looked at in the time there is")
+        return None
+    whole = value.combine_chunks()  # in pieces still if they are too large for one
+    pieces = whole.chunks if _is_chunked(whole) else [whole]
+    return (str(value.type), [_arrow_content(graph, piece) for piece in pieces])
+
+
 def _chunked(graph: Graph, value: Any) -> object:
     return (str(value.type), [_arrow_array(graph, chunk) for chunk in value.chunks])
 
@@ -167,11 +205,24 @@ def _table(graph: Graph, value: Any) -> object:
 
 
 def _arrow_array(graph: Graph, value: Any) -> object:
+    _show(graph, value)
+    return _arrow_content(graph, value)
+
+
+def _show(graph: Graph, value: Any) -> None:
     parts = value.buffers()
     if len(parts) == 2:  # of numbers; strings are copied
         graph.shown += [(part.address, part.address + part.size) for part in parts if part is not None]
+    if "dictionary" in attributes(type(value)):
+        _show(graph, value.dictionary)
+
+
+def _arrow_content(graph: Graph, value: Any) -> object:
+    parts = value.buffers()
+    if value.null_count == 0:  # what says where there are values may be there or not, if they all are
+        parts[0] = None
     buffers = [None if part is None else graph.memory(part, part.size) for part in parts]
-    inner = _arrow_array(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None
+    inner = _arrow_content(graph, value.dictionary) if "dictionary" in attributes(type(value)) else None
     return (str(value.type), len(value), value.offset, buffers, inner)
 
 

@@ -55,9 +55,10 @@ class Graph:
     functions use, classes of its instances. kin: names whose functions and classes it holds.
     packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
     functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
-    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. sealed: the
-    digest is of this process's objects only. stays: why it cannot be pickled. blind: it holds an object that may
-    refer to others without telling. finalizes: it holds a class with a `__del__`.
+    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. restless: some
+    of that may do something as it goes, as files do. sealed: the digest is of this process's objects only. stays: why
+    it cannot be pickled. blind: it holds an object that may refer to others without telling. calling: one that may
+    have been given functions to call. finalizes: it holds a class with a `__del__`.
     """
 
     def __init__(
@@ -85,7 +86,9 @@ class Graph:
         self.opaque = ""
         self.sealed = False
         self.stays = ""
+        self.restless = False
         self.blind = False
+        self.calling = False
         self.finalizes = False
         self.root: object = None
         self._numbers: dict[int, int] = {}
@@ -182,9 +185,10 @@ class Graph:
             self.refers.update(map(name, facts.loads))
             self.refers.update(map(name, facts.stores))
 
-    def unknown(self, reason: str) -> None:
-        """The object has content that nobody can see from here."""
+    def unknown(self, reason: str, *, quiet: bool = False) -> None:
+        """The object has content that nobody can see from here. quiet: it goes without doing anything."""
         self.opaque = self.opaque or reason
+        self.restless = self.restless or not quiet
 
     def seal(self, reason: str) -> None:
         """It has a part that never changes, of which nobody can see more than that it is the same one."""

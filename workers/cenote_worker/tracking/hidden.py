@@ -18,6 +18,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Version
 from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
+from cenote_worker.tracking.graph import ATOMS
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
@@ -48,6 +49,12 @@ _LIBRARY: Final = {
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
+_BENEATH: Final = {
+    "sklearn": ("pandas", "numpy", "joblib.parallel"), "scipy": ("numpy",), "pandas": ("numpy",),
+    "seaborn": ("pandas", "numpy"), "statsmodels": ("pandas", "numpy"), "plotnine": ("pandas", "numpy"),
+}  # fmt: skip
+"""Libraries that use others, whose settings then hold for what is asked of them."""
+
 
 def versions(used: Iterable[str]) -> dict[str, Version]:
     """Of each state that is there, by its name; of libraries' settings only if they are used."""
@@ -61,6 +68,11 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
     return found
 
 
+def settings() -> frozenset[str]:
+    """Of libraries, those states that are there: code of a library may use those of any other one."""
+    return frozenset(state for state, _ in _SETTINGS if state in _modules)
+
+
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     """States that a step may use, by the libraries it reaches and the words of its code, even if none is changed."""
     libraries, spoken = set(packages), set(words)
@@ -69,7 +81,8 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
         found.add("random")
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
         found.add("numpy.random")
-    found.update(state for state, library in _LIBRARY.items() if library in libraries)
+    beneath = {other for library in libraries & _BENEATH.keys() for other in _BENEATH[library]}
+    found.update(state for state, library in _LIBRARY.items() if library in libraries or state in beneath)
     if IN_MEMORY in _modules:
         found.add(IN_MEMORY)
     if libraries & {"seaborn", "plotnine"} or (
@@ -267,11 +280,15 @@ def _parameters() -> object:
     parameters = _modules["matplotlib"].rcParams
     figures = getattr(_modules.get("matplotlib._pylab_helpers"), "Gcf", None)
     opened = fresh() if figures is not None and figures.figs else ""
-    return (opened, repr(sorted(dict.items(parameters), key=_first)))
+    return (
+        opened,
+        [(key, _told(dict.__getitem__(parameters, key))) for key in sorted(dict.keys(parameters))],
+    )
 
 
-def _first(item: tuple[object, object]) -> str:
-    return str(item[0])
+def _told(value: object) -> object:
+    """Most of them are numbers and texts, of which there is nothing to be spelled."""
+    return value if type(value) in ATOMS else repr(value)
 
 
 def _options() -> object:

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -24,6 +25,7 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import module, name
+from cenote_worker.tracking import extensions
 from cenote_worker.tracking.classes import (
     Classes,
     attributes,
@@ -193,7 +195,7 @@ class Objects:
         if home == "cenote_worker":
             return ("cenote", qualname(cls))
         if home == "matplotlib":
-            return _figure(graph)
+            return _figure(graph, value)
         if home == "warnings":
             graph.facts |= _TELLS_LINES
         if home in _UNSEEN:
@@ -202,7 +204,8 @@ class Objects:
             return ("unseen",)
         layout = self._classes.layout(cls)
         if layout.opaque:
-            return graph.follow(value)
+            said = extensions.description(graph, value)
+            return graph.follow(value) if said is None else (graph.token(cls), said)
         graph.changeable(value)
         held = [_slot(graph, getter, value) for _, getter in layout.slots]
         table = layout.table(value) if layout.table is not None else None
@@ -223,11 +226,30 @@ def _by_name(graph: Graph, variable: str) -> object:
     return ("name", variable)
 
 
-def _figure(graph: Graph) -> object:
+def _figure(graph: Graph, value: object) -> object:
     """Figures, their axes and pyplot's state are one big heap of objects that know each other."""
     graph.holds[-1] = -1
-    graph.unknown("figures are not looked into")
+    graph.unknown("figures are not looked into", quiet=True)
+    graph.calling = True
+    for reference in _references(value):  # matplotlib has some of its own to each figure
+        called = reference.__callback__
+        inner = [called, *(_inner(called) if type(called) is FunctionType else ())]
+        if any(_is_of_user(graph, each) or type(each) is weakref.finalize for each in inner):
+            graph.finalizes = True
     return ("figure",)
+
+
+def _inner(function: FunctionType) -> Iterator[object]:
+    for held in function.__closure__ or ():
+        with suppress(ValueError):
+            yield held.cell_contents
+
+
+def _is_of_user(graph: Graph, called: object) -> bool:
+    """Whether it may be code of the user's: anything but a function of a library."""
+    if type(called) is FunctionType:
+        return _home(graph, called) is not None
+    return called is not None and type(called) is MethodType
 
 
 def _home(graph: Graph, function: FunctionType) -> str | None:

@@ -45,7 +45,7 @@ class OwnModules:
         self.new = frozenset(each for each in new if type(each) is str)
         for dotted in new:
             module = _modules.get(dotted)
-            if type(module) is ModuleType and dotted != "__main__" and _is_own(module):
+            if type(module) is ModuleType and not _is_main(module) and _is_own(module):
                 self.found[dotted] = module
         return tuple(sorted(self.new))
 
@@ -64,6 +64,11 @@ def spoken_of(imported: Iterable[str], imports: Collection[str]) -> tuple[str, .
 def _end() -> tuple[int, str | None]:
     """New names come last, so a look there tells whether there are any, and writes to no other. See KnownModules."""
     return len(_modules), next(reversed(_modules), None)
+
+
+def _is_main(module: ModuleType) -> bool:
+    """The namespace itself, which is known by its names. `multiprocessing` enters it as `__mp_main__`, too."""
+    return module is _modules.get("__main__")
 
 
 def _is_own(module: ModuleType) -> bool:

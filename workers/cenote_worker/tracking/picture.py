@@ -50,7 +50,9 @@ class Picture:
     facts: Facts = _NO_FACTS
     opaque: str = ""
     stays: str = ""
+    restless: bool = False
     blind: bool = False
+    calling: bool = False
     finalizes: bool = False
 
     def shows(self, other: Picture) -> bool:
@@ -96,6 +98,8 @@ def picture_of(
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
         stays=graph.opaque or graph.stays,
+        restless=graph.restless,
         blind=graph.blind,
+        calling=graph.calling,
         finalizes=graph.finalizes,
     )

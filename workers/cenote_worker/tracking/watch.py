@@ -78,7 +78,10 @@ class Watch:
             before |= album.covering_any(before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
         self._versions = {each: album.version(each, budget) for each in touched if each != ANYTHING}
-        self._states = hidden_state.versions(hidden_state.touched(self._met.packages, ()))
+        used = hidden_state.touched(self._met.packages, ())
+        if facts.imports:  # whose settings will be there afterwards nobody can tell yet
+            used |= hidden_state.settings()
+        self._states = hidden_state.versions(used)
         self._libraries = album.patches.version
         everything = facts | self._met.facts
         self._patchable = album.patches.before(everything, self._met, own_modules.found)
@@ -173,17 +176,25 @@ class Watch:
         """Libraries have what the step has, of the user's code, and what that speaks of."""
         if libraries:
             self._album.look_at(bound, budget)
-            lent = self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
+            lent = self._code(bound)
             for library in libraries:
                 self._album.lend(module(library), lent, anew=False)
 
     def _lend_blind(self, writes: Iterable[Location], bound: set[Location]) -> None:
-        """What does not show what it refers to has all that the step has that wrote it."""
+        """What does not show what it refers to has all that the step has that wrote it, or all of its code."""
         for each in list(writes):
             picture = self._album.known(each)
-            if picture is not None and picture.blind and kind_of(each) == "name":
+            if picture is None or kind_of(each) != "name":
+                continue
+            if picture.blind:
                 names = {other for other in self._reached if kind_of(other) == "name"}
                 self._album.lend(each, names, anew=each in bound)
+            elif picture.calling:
+                self._album.lend(each, self._code(bound), anew=each in bound)
+
+    def _code(self, bound: set[Location]) -> set[Location]:
+        """What the step has of the user's code, and what that speaks of."""
+        return self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
 
     def _nail_down(self, writes: dict[Location, Version], bound: set[Location], budget: Budget) -> None:
         """Somebody may keep the addresses of what it has: from now on that cannot be moved."""
@@ -225,9 +236,14 @@ class Watch:
     ) -> None:
         libraries = self._met.packages | facts.imports
         touched = hidden_state.touched(libraries, facts.attributes | facts.loads)
+        if facts.imports:
+            touched |= hidden_state.settings() - self._states.keys()
         after = hidden_state.versions(touched)
+        last = self._album.states | self._states
+        self._album.states = last | after
         for state, version in after.items():
-            before = self._states.get(state, ABSENT)
+            # Of one that turns out only now to be used, all that can be known is that it was never another one.
+            before = self._states.get(state, version if last.get(state) == version else ABSENT)
             if state in touched or before != version:
                 reads[hidden(state)] = before
             if before != version or (state in touched and state in hidden_state.DRAWN):
