@@ -151,15 +151,16 @@ def _applied_or_undone(
 
 
 def _with_kept(plan: Plan, ground: Ground) -> Course:
-    """The plan's course with the states that there are by now; another one if its beginning is none of these."""
+    """The plan's course with the states that there are by now. Another one if its beginning is none of these, or if
+    the present state waits to lend what it has, which nobody knew when the plan was made."""
     kept, stored, lent = ground.kept(), ground.stored(), ground.lent()
-    if plan.base in kept or plan.base in stored:
-        return replace(plan.course, kept=kept, stored=stored, lent=lent)
+    if not lent and (plan.base in kept or plan.base in stored):
+        return replace(plan.course, kept=kept, stored=stored)
     return cheapest(plan.patch, plan.course.records, kept, stored, lent).course
 
 
 def _replanned(plan: Plan, course: Course) -> list[str]:
-    if plan.strategy != "checkpoint" or course.base == plan.base:
+    if plan.strategy != "checkpoint" or plan.base in course.stored:
         return []
     return [f"the checkpoint after step {plan.base} is not there any more"]
 
