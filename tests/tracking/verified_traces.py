@@ -28,8 +28,10 @@ def run(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]]) -> R
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, json.dumps(_in_fork(cells, workdir, asked)).encode())
-        os._exit(0)
+        try:  # whatever a trap does, no fork goes on with what is its parent's
+            os.write(writing, json.dumps(_in_fork(cells, workdir, asked)).encode())
+        finally:
+            os._exit(0)
     os.close(writing)
     with open(reading, "rb") as pipe:
         found: Run = json.loads(pipe.read() or b"[]")
@@ -52,7 +54,8 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
     for number, cell in enumerate(cells):
         before = dict(steps.tracker.versions(asked[number])) if asked else {}
         trace = steps.run(cell)
-        unclear = bool(trace.opaque or trace.unrepeatable)
+        addresses = "its address may be known" in trace.unportable.values()  # each process has its own
+        unclear = bool(trace.opaque or trace.unrepeatable or addresses)
         traces.append(
             {"reads": dict(trace.reads), "writes": dict(trace.writes), "before": before, "unclear": unclear}
         )
