@@ -50,7 +50,7 @@ class RuntimeGround:
         self._reruns = reruns
         self._second = reruns.second_jail
         self._working = False
-        self._unstored = False
+        self._unstored: Callable[[], None] | None = None
         self._end = START
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
@@ -95,14 +95,20 @@ class RuntimeGround:
         finally:
             self._working, self._waiting = False, None
             let_go()
-            self._unstored = self._second.stay()
+            self._unstored = self._store()
+
+    def _store(self) -> Callable[[], None] | None:
+        """How the state that the work has led to is stored; None where that is the one before it."""
+        if self._second.stay():
+            return self._second.store
+        return self._reruns.store if self.head() != self._end else None
 
     def store(self, outcome: object) -> None:
         """Stores what the work has led to, where no step has. Raises NotDurableError, which has the outcome."""
-        unstored, self._unstored = self._unstored, False
+        store, self._unstored = self._unstored, None
         try:
-            if unstored:
-                self._second.store()
+            if store is not None:
+                store()
         except CheckpointError as error:
             raise NotDurableError(outcome, str(error)) from error
 

@@ -141,17 +141,21 @@ class Checkpoints:
         with self._making:
             if supervisor is self._asleep:
                 return ()
-            before, self._unstored = self._unkept, True
-            manifest = self._make(supervisor, "")
-            self._unstored = False
-            # What a history cannot write it tells by itself, whenever it is asked to; the state is stored.
-            with suppress(CenoteError):
-                self._runtime.history.flush()
-            self._tidy(manifest)
+            before = self._unkept
+            self._store(supervisor)
             return tuple(
                 f"`{printable(thing.name)}` is not durable: {printable(thing.reason)}"
                 for thing in sorted(self._unkept - before, key=lambda thing: thing.name)
             )
+
+    def _store(self, supervisor: Supervisor) -> None:
+        self._unstored = True
+        manifest = self._make(supervisor, "")
+        self._unstored = False
+        # What a history cannot write it tells by itself, whenever it is asked to; the state is stored.
+        with suppress(CenoteError):
+            self._runtime.history.flush()
+        self._tidy(manifest)
 
     def hibernate(self, *, partial: bool) -> CheckpointInfo:
         """Stores the state and ends the jail; the next call fills another with it.
@@ -285,7 +289,7 @@ class Checkpoints:
 
     @property
     def exact(self) -> bool:
-        return self.durable and not self._unstored
+        return self.durable and not self._unstored and not self._runtime.rerunning().under_way
 
     def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
         return Durable(listener, self._acknowledger, source, key) if self.durable else listener
@@ -323,9 +327,11 @@ class Checkpoints:
     def began_anew(self) -> None:
         if self.durable or self.store.folder(self.name).numbers():
             with self._making:
-                self._unstored = True
-                self._make(self._runtime.started(), "")
-                self._unstored = False
+                self._store(self._runtime.started())
+
+    def worked(self) -> None:
+        if self.durable:
+            self.began_anew()
 
     def close(self) -> None:
         if self._pid == os.getpid():

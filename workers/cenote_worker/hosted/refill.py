@@ -74,6 +74,9 @@ class Refill(Protocol):
         as it was at first, or its history is another. Blocks. Raises CheckpointError.
         """
 
+    def worked(self) -> None:
+        """Stores the state that a piece of work has led to, if each change is. Blocks. Raises CheckpointError."""
+
     def close(self) -> None:
         """The runtime was closed."""
 
@@ -111,6 +114,9 @@ class NoRefill:
         pass
 
     def began_anew(self) -> None:
+        pass
+
+    def worked(self) -> None:
         pass
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -65,6 +66,8 @@ class Reruns:
         self._works = 0
         """Pieces of work that have begun: see `hold`."""
         self._under_way = 0
+        self._worker = 0
+        """The thread whose piece of work is under way, if one is."""
         self._seats: dict[str, Seat] = {"": OWNER}
         self._admission: Admission = admit_all
         self.second_jail = SecondJail(runtime, legacy)
@@ -95,12 +98,29 @@ class Reruns:
         let_go = self._runtime.started().hold(steps)
         self._works += 1
         self._under_way += 1
+        self._worker = threading.get_ident()
 
         def over() -> None:
             self._under_way -= 1
+            self._worker = self._worker if self._under_way else 0
             let_go()
 
         return over
+
+    @property
+    def under_way(self) -> bool:
+        return self._under_way > 0
+
+    @property
+    def by_work(self) -> bool:
+        """Whether what this thread asks for is part of a piece of work. Nothing of that is stored by itself: whoever
+        restores the runtime before its end finds the state before it.
+        """
+        return self._worker == threading.get_ident()
+
+    def store(self) -> None:
+        """What a piece of work has led to, if every change is stored. Blocks. Raises CheckpointError."""
+        self._runtime.refill.worked()
 
     def telling(self) -> Telling:
         """To be asked for before the live state is copied."""

@@ -163,5 +163,7 @@ class Submissions:
     ) -> Listener:
         """record: before it is stored, since that may store the record too, and while the host calls are its own."""
         refill = self._runtime.refill
-        recorded = record(refill.acknowledging(listener, lambda: supervisor, key))
+        if not self._runtime.rerunning().by_work:
+            listener = refill.acknowledging(listener, lambda: supervisor, key)
+        recorded = record(listener)
         return Witness(Recovery(recorded, refill), partial(self._jail.heard, seat, supervisor))
