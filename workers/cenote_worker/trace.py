@@ -110,6 +110,7 @@ class StepTrace:
     can only be carried over as a whole.
     modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
     unrepeatable: reasons why a second run may give something else (time, entropy, threads, set order).
+    unseen: reasons why it may have changed files of mounts, of which nobody can have seen anything.
     unportable: for each written location that cannot be stored and loaded, the reason.
     kinds: what the written names hold now; the first some hundred of them, and for people: no decision is due to it.
     """
@@ -121,6 +122,7 @@ class StepTrace:
     modules: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
     unrepeatable: tuple[str, ...] = ()
+    unseen: tuple[str, ...] = ()
     unportable: Mapping[Location, str] = field(default_factory=lambda: MappingProxyType({}))
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
     told: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -131,7 +133,7 @@ class StepTrace:
         """Roughly, in bytes: what it takes to keep it. Counted once: each step is asked for it half a dozen times."""
         seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
-        return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable)))
+        return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable, self.unseen)))
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:

@@ -61,6 +61,7 @@ def _say(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     message.modules.extend(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES])
     message.opaque.extend(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS])
     message.unrepeatable.extend(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS])
+    message.unseen.extend(each[:MAX_REASON] for each in trace.unseen[:MAX_REASONS])
 
 
 def read(message: jail_pb2.StepTrace) -> StepTrace:
@@ -77,6 +78,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
         modules=tuple(each[:MAX_LOCATION] for each in message.modules[:MAX_MODULES]),
         opaque=tuple(each[:MAX_REASON] for each in message.opaque[:MAX_REASONS]),
         unrepeatable=tuple(each[:MAX_REASON] for each in message.unrepeatable[:MAX_REASONS]),
+        unseen=tuple(each[:MAX_REASON] for each in message.unseen[:MAX_REASONS]),
         unportable=MappingProxyType(
             {_location(seen.location): seen.version[:MAX_REASON] for seen in message.unportable}
         ),

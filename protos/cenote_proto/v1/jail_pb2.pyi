@@ -1196,6 +1196,7 @@ class StepTrace(_message.Message):
     UNREPEATABLE_FIELD_NUMBER: _builtins.int
     UNPORTABLE_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
     @_builtins.property
@@ -1220,6 +1221,8 @@ class StepTrace(_message.Message):
     def kinds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ValueKind]:
         """Of written names."""
 
+    @_builtins.property
+    def unseen(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1232,10 +1235,11 @@ class StepTrace(_message.Message):
         unrepeatable: _abc.Iterable[_builtins.str] | None = ...,
         unportable: _abc.Iterable[Global___Seen] | None = ...,
         kinds: _abc.Iterable[Global___ValueKind] | None = ...,
+        unseen: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "kinds", b"kinds", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "kinds", b"kinds", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "unseen", b"unseen", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -215,7 +215,7 @@ class KeptReferences:
             parts=facts["parts"],
             holders=len(leases),
             created=facts["created"],
-            expires=max(leases, default=self._clock()) + self._wall() - self._clock(),
+            expires=round(max(leases, default=self._clock()) + self._wall() - self._clock(), 1),
             origin=Origin(**facts["origin"]),
             node=_node_of(reference),
         )

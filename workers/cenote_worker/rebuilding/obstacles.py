@@ -57,8 +57,9 @@ def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool)
         yield f"{step} was run by {record.author}, in a place of their own"
     for reason in record.trace.unrepeatable if record.trace is not None else ():
         yield f"{step} may give something else each time, since {reason}"
-    if record.unknown and reaches_out:
-        yield f"{step} may have done something outside, since {record.unknown[0]}"
+    unseen = record.trace.unseen if record.trace is not None else ()
+    for reason in (*record.unknown, *unseen)[:1] if reaches_out else ():
+        yield f"{step} may have done something outside, since {reason}"
     if record.status == "failed" and (record.error is None or record.error.reason != "exception"):
         yield f"{step} was stopped, and would be stopped elsewhere"
     for path in sorted(_outside(written(record))):

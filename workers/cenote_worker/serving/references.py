@@ -45,6 +45,7 @@ class ReferenceRecord:
     """What may be said of a reference. size: bytes of the sealed value, in so many parts.
 
     created, expires: seconds since the epoch; the value goes when it is not held any more, then at the latest.
+    Leases go by another clock, so that the latter is told to a tenth of a second.
     """
 
     id: str
@@ -118,7 +119,7 @@ class _Kept:
             parts=self.content.count,
             holders=len(self.leases),
             created=self.created,
-            expires=max(self.leases.values()) + epoch,
+            expires=round(max(self.leases.values()) + epoch, 1),
             origin=self.origin,
         )
 

@@ -174,8 +174,16 @@ def _asks_itself(library: str) -> bool:
     return type(place) is str and is_of_library(place) and "cenote_" not in top
 
 
-def _may_write_unseen(facts: Facts, packages: frozenset[str]) -> bool:
+def unseen_by(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:
+    """Why the code may write files of which no hook hears. Those in the working directory and the temporary files'
+    place are found by looking there.
+    """
     libraries = packages | facts.imports
-    return bool(libraries & _NATIVE) or (
-        "pandas" in libraries and not _NATIVE_OF_PANDAS.isdisjoint(facts.attributes)
-    )
+    reasons = tuple(f"{each} opens files itself" for each in sorted(libraries & _NATIVE))
+    if reasons or "pandas" not in libraries or _NATIVE_OF_PANDAS.isdisjoint(facts.attributes):
+        return reasons
+    return ("pandas has files written by such as pyarrow",)
+
+
+def _may_write_unseen(facts: Facts, packages: frozenset[str]) -> bool:
+    return bool(unseen_by(facts, packages))

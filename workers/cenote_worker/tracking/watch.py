@@ -28,7 +28,7 @@ from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts, facts_of_cell
-from cenote_worker.tracking.file_watch import FileWatch
+from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.footprint import Reach, bound_only
 from cenote_worker.tracking.own_modules import OwnModules, spoken_of
@@ -133,6 +133,7 @@ class Watch:
             modules=tuple(sorted({*spoken_of(newly, facts.imports), *parts})),
             opaque=opaque,
             unrepeatable=self._unrepeatable(facts),
+            unseen=unseen_by(facts, self._met.packages),
             unportable=MappingProxyType(self._unportable(writes)),
         )
         reach = Reach(facts=facts, libraries=self._met.packages, tools=self._met.tools)
