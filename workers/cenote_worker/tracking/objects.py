@@ -340,10 +340,15 @@ def method(graph: Graph, value: MethodType) -> object:
     return (graph.token(value.__func__), graph.token(value.__self__))
 
 
+_PUBLIC: Final = {"_decimal": "decimal"}
+"""Modules in C whose functions say that they are of these, from Python 3.13 on, by what people know them as."""
+
+
 def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
     owner = value.__self__
     home = str(value.__module__)
-    graph.tool(home.partition(".")[0], value.__qualname__)
+    library = home.partition(".")[0]
+    graph.tool(_PUBLIC.get(library, library), value.__qualname__)
     held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
     return ("builtin", home, value.__qualname__, held)
 
