@@ -20,6 +20,7 @@ from pathlib import Path
 from types import CellType, CodeType, FunctionType, ModuleType
 
 import cloudpickle
+from tests.harness.kept_only import KeptOnly
 from tests.harness.values import reachable
 
 from cenote.harness.apply_ground import NotCarriedError
@@ -194,7 +195,7 @@ def main() -> None:
     Inside(meaning=meaning).listen(channel)
 
 
-class Forked:
+class Forked(KeptOnly):
     """A ground. The working directory is copied as a whole for each kept state."""
 
     def __init__(self, origin: Process) -> None:
@@ -232,20 +233,6 @@ class Forked:
 
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
-
-    def stored(self) -> Mapping[int, int]:
-        return {}
-
-    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
-        now = self.versions(versions)
-        return frozenset(each for each, version in versions.items() if now.get(each) != version)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
-    def lent(self) -> frozenset[int]:
-        return frozenset()
 
     def holding(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

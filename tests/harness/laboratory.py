@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from types import CodeType, FunctionType
 
+from tests.harness.kept_only import KeptOnly
 from tests.harness.values import Stream, canonical, clone, is_shared, reachable
 
 from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
@@ -170,7 +171,7 @@ def is_rebound(before: object, after: object) -> bool:
     return before is not after and is_shared(after)
 
 
-class Laboratory:
+class Laboratory(KeptOnly):
     """A ground. states: end states that are kept, by step; kept_all: the states of all steps are."""
 
     def __init__(self, world: World | None = None, *, tracks: bool = True, by_name: bool = False) -> None:
@@ -193,20 +194,6 @@ class Laboratory:
 
     def kept(self) -> frozenset[int]:
         return frozenset(self.states)
-
-    def stored(self) -> Mapping[int, int]:
-        return {}
-
-    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
-        now = self.versions(versions)
-        return frozenset(each for each, version in versions.items() if now.get(each) != version)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return ()
-
-    def lent(self) -> frozenset[int]:
-        return frozenset()
 
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()

@@ -1,6 +1,7 @@
-"""What the documents point to exists, and the Python in them can be read by Python."""
+"""What the documents point to exists; the Python in them can be read, and has imported what it uses of Cenote."""
 
 import ast
+import importlib
 import re
 import textwrap
 from pathlib import Path
@@ -13,6 +14,12 @@ DOCUMENTS = sorted(
     for folder in (".", "docs", "examples", "benchmarks", "deploy", "security")
     for path in (ROOT / folder).glob("*.md")
 )
+GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PUBLIC = {
+    name
+    for module in ("cenote", "cenote.harness", "cenote.models", "cenote.runtime", "cenote.team")
+    for name in importlib.import_module(module).__all__
+}
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
 FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -35,3 +42,22 @@ def test_links_of_a_document_lead_somewhere(document: Path) -> None:
 def test_python_of_a_document_parses(document: Path) -> None:
     for code in FENCE.findall(document.read_text()):
         compile(textwrap.dedent(code), str(document), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+
+@pytest.mark.parametrize("page", GUIDE, ids=lambda page: page.name)
+def test_code_runs_as_far_as_names_go(page: Path) -> None:
+    """Who copies a page from its top finds each name of Cenote's defined before it is used."""
+    imported: set[str] = set()
+    for block in FENCE.findall(page.read_text()):
+        tree = ast.parse(block)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module is not None
+                if node.module.startswith("cenote"):
+                    module = importlib.import_module(node.module)
+                    assert [] == [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                imported |= {alias.asname or alias.name for alias in node.names}
+        used = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+        assert set() == (used & PUBLIC) - imported, (
+            f"used in this block and not imported on the page:\n{block}"
+        )

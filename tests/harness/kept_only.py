@@ -1,0 +1,26 @@
+"""What is common to grounds of tests: nothing is stored there, and nobody lends what he has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cenote_worker.trace import Location, Version
+
+
+class KeptOnly:
+    """A part of a Ground, which has kept states and no others."""
+
+    def stored(self) -> Mapping[int, int]:
+        return {}
+
+    def lent(self) -> frozenset[int]:
+        return frozenset()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
+        raise AssertionError(
+            f"the state after step {step} is not stored, to be compared by {len(versions)} versions"
+        )
