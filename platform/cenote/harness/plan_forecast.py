@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import chain
+from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -173,17 +173,19 @@ def cheapest(
         records=tuple(records), line=line, fork=fork, base=base, kept=kept, stored=stored, lent=lent
     )
     newest = sorted(course.shared & kept)[-1:]
-    plans, reasons = list[Plan](), list[tuple[bool, str]]()
-    ways = [replace(course, base=base) for base in (*newest, *({course.base} & kept))]
-    beside = [replace(course, base=base) for base in newest_first(stored, course.shared, behind=newest)]
-    older = [way for base in course.beginnings if (way := replace(course, base=base)) not in (*ways, *beside)]
-    for way in chain(ways, beside, older):
-        if plans and ((way.begins_beside and plans[-1].course.begins_beside) or way not in (*ways, *beside)):
-            break
-        try:
-            plans.append(_foreseen(patch, way))
-        except NoWayOn as none:
-            reasons.append((way.continues, str(none)))
+    reasons = list[tuple[bool, str]]()
+
+    def plans_from(bases: Iterable[int]) -> Iterator[Plan]:
+        for way in (replace(course, base=base) for base in bases):
+            try:
+                yield _foreseen(patch, way)
+            except NoWayOn as none:
+                reasons.append((way.continues, str(none)))
+
+    present = [*newest, *({base} & kept)]
+    beside = newest_first(stored, course.shared, behind=newest)
+    older = (each for each in course.beginnings if each not in (*present, *beside))
+    plans = [*plans_from(present), *islice(plans_from(beside), 1)] or [*islice(plans_from(older), 1)]
     if not plans:  # what keeps the line from being run is worth more than why the present state does not do
         raise NoWayError(min(reasons, key=itemgetter(0))[1] if course.beginnings else NOTHING_SHARED)
     return min(plans, key=_cost)

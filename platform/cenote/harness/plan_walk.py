@@ -53,8 +53,9 @@ class Walk:
         self._watcher = watcher
         timeline = Timeline(course.records)
         shared = course.records[course.begin - 1].number if course.begin else 0
-        known = timeline.at({*course.sources, shared, course.base})
-        self._sources = {step: known[step] for step in sorted(known) if step in course.sources}
+        sources = course.sources
+        known = timeline.at({*sources, shared, course.base})
+        self._sources = {step: known[step] for step in sorted(known.keys() & sources)}
         self._was = known[shared].copy()
         self._want = known[shared].copy()
         self._live = known[course.base].copy()

@@ -50,7 +50,8 @@ class RuntimeGround:
         self._reruns = reruns
         self._second = reruns.second_jail
         self._working = False
-        self._unstored: Callable[[], None] | None = None
+        self._storing: Callable[[], None] | None = None
+        """How what the last work has led to is stored, as long as it is not."""
         self._end = START
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
@@ -95,9 +96,9 @@ class RuntimeGround:
         finally:
             self._working, self._waiting = False, None
             let_go()
-            self._unstored = self._store()
+            self._storing = self._way_to_store()
 
-    def _store(self) -> Callable[[], None] | None:
+    def _way_to_store(self) -> Callable[[], None] | None:
         """How the state that the work has led to is stored; None where that is the one before it."""
         if self._second.stay():
             return self._second.store
@@ -105,7 +106,7 @@ class RuntimeGround:
 
     def store(self, outcome: object) -> None:
         """Stores what the work has led to, where no step has. Raises NotDurableError, which has the outcome."""
-        store, self._unstored = self._unstored, None
+        store, self._storing = self._storing, None
         try:
             if store is not None:
                 store()
@@ -156,9 +157,8 @@ class RuntimeGround:
         except (CheckpointError, NotKeptError, UnavailableError) as error:
             self._notes.append(f"the checkpoint after step {step} could not be begun from: {error}")
             raise NotKeptError(step) from error
-        self._call(
-            self._reruns.keep
-        )  # to go back to without reading it again; where it cannot be kept, it is read
+        # To go back to without reading it again; where it cannot be kept, it is read.
+        self._call(self._reruns.keep)
 
     def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
         rebuilt = {name(each) for each in self._second.refill.rebuilt(step)} if step != START else set()

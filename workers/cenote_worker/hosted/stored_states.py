@@ -95,18 +95,20 @@ class StoredStates:
 
     def rebuilt(self, step: int) -> frozenset[str]:
         """Names that the state after the step has by running steps again."""
-        with self._lock:
-            return next((known.rebuilt for known in self._usable() if known.step == step), frozenset())
+        known = self._at(step)
+        return known.rebuilt if known is not None else frozenset()
 
     def beginning(self, step: int) -> StoredBeginning:
         """What fills a jail with the state after this step. Raises NotKeptError, CheckpointError."""
-        with self._lock:
-            number = next((known.number for known in self._usable() if known.step == step), None)
-        if number is None:
+        if (known := self._at(step)) is None:
             raise NotKeptError(step)
-        return StoredBeginning(
-            self._runtime, self._store, self._name, self._store.manifest(self._name, number)
-        )
+        manifest = self._store.manifest(self._name, known.number)
+        return StoredBeginning(self._runtime, self._store, self._name, manifest)
+
+    def _at(self, step: int) -> _Known | None:
+        """The newest with the state after this step. Raises CheckpointError."""
+        with self._lock:
+            return next((known for known in self._usable() if known.step == step), None)
 
     def _usable(self) -> list[_Known]:
         """Newest first. Raises CheckpointError."""

@@ -73,7 +73,7 @@ class FileWatch:
     ) -> None:
         """facts, packages: what is known before it runs of its code, `parts`, and of libraries that it reaches."""
         self._files = files
-        if _may_write_unseen(facts, packages):
+        if unseen_by(facts, packages):
             files.look_at_temporary()
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
@@ -113,7 +113,7 @@ class FileWatch:
     def _written_unseen(self, facts: Facts, packages: frozenset[str], budget: Budget) -> set[Location] | None:
         """Temporary files that are different since somebody last looked at all of them; None if they are too many."""
         noted, files = self.noted, self._files
-        if not (noted.processes or noted.unplaced or _may_write_unseen(facts, packages)):
+        if not (noted.processes or noted.unplaced or unseen_by(facts, packages)):
             return set()
         before = files.temporary_marks
         after = files.look_at_temporary()
@@ -183,7 +183,3 @@ def unseen_by(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:
     if reasons or "pandas" not in libraries or _NATIVE_OF_PANDAS.isdisjoint(facts.attributes):
         return reasons
     return ("pandas has files written by such as pyarrow",)
-
-
-def _may_write_unseen(facts: Facts, packages: frozenset[str]) -> bool:
-    return bool(unseen_by(facts, packages))

@@ -18,9 +18,7 @@ __builtins__ = BUILTINS
 
 _get = object.__getattribute__
 
-_OF_FRAMES: Final = frozenset(
-    ("_typ", "_mgr", "_attrs", "_name", "_flags", "_item_cache", "_cacher", "_is_copy")
-)
+_OF_FRAMES: Final = frozenset(("_mgr", "_attrs", "_name", "_flags", "_item_cache", "_cacher", "_is_copy"))
 """What pandas itself puts into the dictionary of a frame or a series, besides accessors of its own."""
 
 

@@ -34,11 +34,11 @@ class OwnModules:
         self._seen = KnownModules(ours) if joining else KnownModules.imported()
         self._end = (0, None) if joining else _end()
 
-    def refresh(self) -> tuple[str, ...]:
-        """Looks for modules imported since; gives their dotted names."""
+    def refresh(self) -> None:
+        """Looks for modules imported since."""
         if (end := _end()) == self._end:
             self.new = frozenset()
-            return ()
+            return
         self._end = end
         new = self._seen.unknown()
         self._seen.add(new)
@@ -47,18 +47,17 @@ class OwnModules:
             module = _modules.get(dotted)
             if type(module) is ModuleType and not _is_main(module) and _is_own(module):
                 self.found[dotted] = module
-        return tuple(sorted(self.new))
 
 
-def spoken_of(imported: Iterable[str], imports: Collection[str]) -> tuple[str, ...]:
+def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:
     """Of modules that were imported, those that bring the others with them: packages and single modules, and what
     `import a.b` and `from a import b` name. imports: what stands behind `import` and `from`.
     """
-    return tuple(
+    return {
         dotted
         for dotted in imported
         if "." not in dotted or dotted in imports or dotted.rpartition(".")[0] in imports
-    )
+    }
 
 
 def _end() -> tuple[int, str | None]:

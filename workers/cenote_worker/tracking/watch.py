@@ -31,7 +31,7 @@ from cenote_worker.tracking.facts import Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.footprint import Reach, bound_only
-from cenote_worker.tracking.own_modules import OwnModules, spoken_of
+from cenote_worker.tracking.own_modules import OwnModules, named_by
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -96,7 +96,7 @@ class Watch:
     def end(self, failure: str = "") -> StepTrace:
         """The step is over. failure: why it did not come to its end; what it did until then stays."""
         budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
-        newly = self._own_modules.refresh()
+        self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
         patches = self._album.patches
@@ -130,7 +130,7 @@ class Watch:
             writes=MappingProxyType(writes),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
             groups=self._groups(reads, writes, budget),
-            modules=tuple(sorted({*spoken_of(newly, facts.imports), *parts})),
+            modules=tuple(sorted(named_by(facts.imports, self._own_modules.new) | parts)),
             opaque=opaque,
             unrepeatable=self._unrepeatable(facts),
             unseen=unseen_by(facts, self._met.packages),
@@ -255,7 +255,7 @@ class Watch:
 
     def _compare_imports(
         self, facts: Facts, reads: dict[Location, Version], writes: dict[Location, Version]
-    ) -> tuple[str, ...]:
+    ) -> set[str]:
         """Parts of libraries: those that it looks for were imported before or were not, and those that it imports are
         there now in any case. Gives those of them that were not there before."""
         new, own = self._own_modules.new, self._own_modules.found.keys()
@@ -263,7 +263,7 @@ class Watch:
         reads |= {imported(each): ABSENT if each in new else submodules.version(each) for each in wanted}
         there = {each for each in (facts.submodules - own) | (wanted & new) if submodules.version(each)}
         writes |= {imported(each): submodules.IMPORTED for each in there}
-        return tuple(sorted(there & new))
+        return there & new
 
     def _groups(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
