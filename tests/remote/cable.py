@@ -21,6 +21,8 @@ class Cable:
         self._fuse: int | None = None
         self.passed = 0
         """Bytes, in both directions."""
+        self._heard = threading.Event()
+        self._heard.set()
         self._thread = threading.Thread(target=self._accept, daemon=True)
         self._thread.start()
 
@@ -45,7 +47,15 @@ class Cable:
     def plug(self) -> None:
         self._whole = True
 
+    def silence(self) -> None:
+        """Clients hear nothing of what the server says, until `listen`."""
+        self._heard.clear()
+
+    def listen(self) -> None:
+        self._heard.set()
+
     def close(self) -> None:
+        self.listen()
         self.pull()
         _end(self._listening)
         self._listening.close()
@@ -67,12 +77,14 @@ class Cable:
                 continue
             with self._lock:
                 self._pairs.append((ours, theirs))
-            for source, target in ((ours, theirs), (theirs, ours)):
-                threading.Thread(target=self._pump, args=(source, target), daemon=True).start()
+            for source, target, up in ((ours, theirs, True), (theirs, ours, False)):
+                threading.Thread(target=self._pump, args=(source, target, up), daemon=True).start()
 
-    def _pump(self, source: socket.socket, target: socket.socket) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, up: bool) -> None:
         try:
             while data := source.recv(1 << 16):
+                if not up:
+                    self._heard.wait()
                 target.sendall(data)
                 if self._burns(len(data)):
                     self.cut()

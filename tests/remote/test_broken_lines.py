@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -13,7 +14,12 @@ from tests.waiting import until
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote.runtime.remote import patience
-from cenote_security.errors import OutcomeUnknownError, RuntimeLostError, UnavailableError
+from cenote_security.errors import (
+    OutcomeUnknownError,
+    RuntimeLostError,
+    UnavailableError,
+    UnknownRuntimeError,
+)
 
 Connect = Callable[..., PythonRuntime]
 
@@ -200,3 +206,19 @@ def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> Non
     (error,) = errors
     assert isinstance(error, RuntimeLostError)
     assert "removed" in str(error)
+
+
+def test_a_call_to_a_runtime_that_was_deleted(
+    own_platform: SmallPlatform, cable: Cable, connect: Connect
+) -> None:
+    """Sent before its client could hear of it: nothing of it has begun, and the error says so."""
+    runtime = connect(own_platform)
+    runtime.execute("1")
+    cable.silence()
+    own_platform.delete_all()
+    with ThreadPoolExecutor(1) as pool:
+        cell = pool.submit(runtime.execute, "2")
+        session = runtime.core.backend._session
+        until(lambda: any(call.sent for call in session._calls.values()))
+        cable.listen()
+        assert isinstance(cell.exception(20), UnknownRuntimeError)

@@ -43,7 +43,7 @@ def test_output_is_heard_once(text: str, data: st.DataObject) -> None:
         end = data.draw(st.integers(position + 1, len(text)))
         asked.hear(printed(text[start:end], end))
         position = end
-        assert position == asked.again().cell.heard
+        assert position == asked.again(1).cell.heard
     assert text == "".join(heard)
 
 
@@ -106,7 +106,7 @@ def test_an_answer_begins_anew_on_a_new_line() -> None:
     frames = value_frames(data)
     for frame in frames[:-1]:
         asked.hear(frame)
-    asked.again()
+    asked.again(1)
     answer: Answer | None = None
     for frame in frames:
         answer = asked.hear(frame)
@@ -167,5 +167,5 @@ def test_changes_have_keys() -> None:
     """One of its own each, unless it was given one; the same whenever it is sent."""
     first, second = call(changes=True), call(changes=True)
     assert first.frame.key != second.frame.key
-    assert first.frame.key == first.again().key
+    assert first.frame.key == first.again(1).key
     assert "" == call().frame.key

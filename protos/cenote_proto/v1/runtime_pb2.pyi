@@ -292,11 +292,14 @@ class ServerFrame(_message.Message):
     PUT_IN_FIELD_NUMBER: _builtins.int
     STATE_STORED_FIELD_NUMBER: _builtins.int
     RAN_IN_FULL_FIELD_NUMBER: _builtins.int
+    BEGUN_FIELD_NUMBER: _builtins.int
     call: _builtins.int
     """Number of the call that this answers; of a host call, which the server counts from 2^63 on. 0: about the stream
     itself; a Failure ends it. (What ends it before Welcome is said by the status of the stream alone, as for unary
     calls.)
     """
+    begun: _builtins.int
+    """Of a Failure about the stream itself: how many of the calls on this stream were begun. Those sent after them were not."""
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
@@ -381,10 +384,11 @@ class ServerFrame(_message.Message):
         put_in: Global___PutIn | None = ...,
         state_stored: Global___StateStored | None = ...,
         ran_in_full: Global___RanInFull | None = ...,
+        begun: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "ran_in_full", b"ran_in_full", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "ran_in_full", b"ran_in_full", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "apply_progress", b"apply_progress", "begun", b"begun", "body", b"body", "built", b"built", "call", b"call", "chunk", b"chunk", "failure", b"failure", "history", b"history", "host_answered", b"host_answered", "host_call", b"host_call", "host_cancel", b"host_cancel", "network_log", b"network_log", "output", b"output", "part", b"part", "put_in", b"put_in", "ran_in_full", b"ran_in_full", "reference_dropped", b"reference_dropped", "reply", b"reply", "result", b"result", "rolled_back", b"rolled_back", "shared", b"shared", "snapshots", b"snapshots", "started", b"started", "state_stored", b"state_stored", "status", b"status", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "started", "output", "result", "reply", "shared", "status", "network_log", "failure", "chunk", "part", "host_call", "host_cancel", "reference_dropped", "host_answered", "history", "rolled_back", "snapshots", "apply_progress", "applied", "built", "put_in", "state_stored", "ran_in_full"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015

@@ -125,7 +125,7 @@ class _Stream:
                 self.filled.clear()
                 await self.filled.wait()
         if (error := session.over.result()) is not None:
-            await self._context.write(runtime_pb2.ServerFrame(failure=to_failure(error)))
+            await self._context.write(runtime_pb2.ServerFrame(failure=to_failure(error), begun=session.begun))
 
 
 async def _read(context: Context) -> runtime_pb2.ClientFrame | None:

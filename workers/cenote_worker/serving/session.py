@@ -61,6 +61,8 @@ class Session:
         self._turns = Turns(served, lambda: self.outbox.full, self._sent)
         self.over: asyncio.Future[CenoteError | None] = served.loop.create_future()
         self._calls: dict[int, Call] = {}
+        self.begun = 0
+        """Calls on this stream, answered ones included."""
         self._uploads = Uploads(served.hosted.policy, served.books)
 
     def begin(self, client: Client) -> None:
@@ -106,7 +108,9 @@ class Session:
     # -- frames --
 
     def hear(self, frame: runtime_pb2.ClientFrame) -> None:
-        """Raises ProtocolViolation for what must end the stream."""
+        """Raises ProtocolViolation for what must end the stream. What comes when it is over is not begun."""
+        if self.over.done():
+            return
         match body := frame.WhichOneof("body"):
             case "chunk":
                 self._chunk(frame)
@@ -133,6 +137,7 @@ class Session:
     def _open(self, frame: runtime_pb2.ClientFrame, body: str) -> None:
         if self._leaving:
             raise ProtocolViolation("a call behind Goodbye")
+        self.begun += 1
         if not 0 < frame.call < FIRST_HOST_CALL or frame.call in self._calls or frame.call in self._uploads:
             raise ProtocolViolation("a call has a number below 2^63, unlike any other that waits")
         try:

@@ -48,6 +48,8 @@ class Call:
     position: int = 0
     sent: bool = False
     slow: bool = False
+    _place: int = 0
+    _sent_before: bool = False
     _told: int = 0
     _incoming: Incoming | None = None
     _reply: jail_pb2.Reply | None = None
@@ -61,10 +63,12 @@ class Call:
     def number(self) -> int:
         return self.frame.call
 
-    def again(self) -> runtime_pb2.ClientFrame:
-        """The frame for a new stream; what came of the answer on the old one is forgotten."""
+    def again(self, place: int) -> runtime_pb2.ClientFrame:
+        """The frame for a new stream, of which it is the place-th call (from 1); what came of the answer on the
+        old one is forgotten.
+        """
         self._drop_answer()
-        self.sent = True
+        self._place, self._sent_before, self.sent = place, self.sent, True
         self._told = self.position
         if self.frame.WhichOneof("body") == "cell":
             self.frame.cell.heard = self.position
@@ -87,6 +91,11 @@ class Call:
             case "reply":
                 return self._begin(frame.reply)
         return frame
+
+    def ended_behind(self, begun: int) -> None:
+        """The server has ended the stream, and had begun so many of its calls."""
+        if self._place > begun:
+            self.sent = self._sent_before
 
     def to_tell(self, *, now: bool = False) -> runtime_pb2.ClientFrame | None:
         """How far the output was heard, if it is time to say so."""

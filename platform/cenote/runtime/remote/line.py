@@ -31,6 +31,8 @@ class Line:
         self._outbox = Outbox()
         self._filled = asyncio.Event()
         self._finishing = False
+        self.calls = 0
+        """How many were sent on it."""
 
     def put(self, frame: runtime_pb2.ClientFrame, content: Content | None = None) -> None:
         """Sends a frame, then the content in chunks. That stays the caller's, and open until it is gone."""

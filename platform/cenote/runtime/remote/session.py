@@ -168,7 +168,8 @@ class Session:
 
     @staticmethod
     def _send(call: Call, line: Line) -> None:
-        line.put(call.again(), call.content)
+        line.calls += 1
+        line.put(call.again(line.calls), call.content)
 
     def _tell(self, call: Call, *, now: bool = False) -> None:
         if (frame := call.to_tell(now=now)) is not None:
@@ -235,6 +236,9 @@ class Session:
     def _hear(self, frame: runtime_pb2.ServerFrame) -> None:
         if self.hosts is not None and self.hosts.hear(frame):
             return
+        if not frame.call and frame.HasField("failure"):
+            self._dismissed(frame.begun)
+            return
         call = self._calls.get(frame.call)
         if call is None:  # withdrawn
             return
@@ -250,6 +254,12 @@ class Session:
         else:
             self._drop(call.number)
             _settle(call, answer)
+
+    def _dismissed(self, begun: int) -> None:
+        """Last words: the server hears nothing more on this line. The status of the stream says why."""
+        self._line = None
+        for call in self._calls.values():
+            call.ended_behind(begun)
 
     def _end(self, error: CenoteError) -> None:
         if self.ended is not None:
