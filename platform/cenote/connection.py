@@ -14,7 +14,8 @@ from cenote.runtime.core import RuntimeCore
 from cenote.runtime.remote.address import PORT, Destination, destination
 from cenote.runtime.remote.kept import Kept
 from cenote.runtime.sync import PythonRuntime
-from cenote_security.errors import UsageError
+from cenote_security.containment import weakness
+from cenote_security.errors import UsageError, WeakerRuntimeError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
@@ -117,7 +118,8 @@ class Platform:
     ) -> PythonRuntime:
         """The runtime of that name, made if there is none. It is there when this returns, and outlives `close`.
 
-        sandbox: for one that is made. attach: join one that exists; else NameExistsError is raised.
+        sandbox: for one that is made; one that exists keeps its own, and WeakerRuntimeError is raised if that allows
+        more. attach: join one that exists; else NameExistsError is raised.
         durable: all that a call has changed is stored before it is answered, so nothing is lost, whatever dies; a
         call raises NotDurableError where it cannot be. hibernate_after: seconds without any call, after which its
         jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
@@ -221,6 +223,9 @@ class Platform:
         backend, auditor = named(self._destination, name, attach=attach, kept=kept), auditor_of(audit_patches)
         core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend, auditor=auditor)
         core.start()
+        if sandbox is not None and (found := weakness(core.policy, sandbox)) is not None:
+            core.close()
+            raise WeakerRuntimeError(name, found.field, found.wanted, found.allowed)
         return core
 
     def _client(self) -> PlatformClient:

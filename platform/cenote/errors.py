@@ -45,6 +45,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UnsafeValueError,
     UsageError,
+    WeakerRuntimeError,
     WeakerSandboxError,
 )
 
@@ -82,5 +83,6 @@ __all__ = [
     "UnknownRuntimeError",
     "UnsafeValueError",
     "UsageError",
+    "WeakerRuntimeError",
     "WeakerSandboxError",
 ]

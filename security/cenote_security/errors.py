@@ -189,6 +189,26 @@ class WeakerSandboxError(RejectedError):
         )
 
 
+class WeakerRuntimeError(RejectedError):
+    """A runtime that exists allows more than the sandbox that was asked for.
+
+    runtime: its name. field: of SandboxPolicy. has, asked: what the two say there.
+    """
+
+    def __init__(self, runtime: str, field: str, has: object, asked: object) -> None:
+        super().__init__(runtime, field, has, asked)
+        self.runtime = runtime
+        self.field = field
+        self.has = has
+        self.asked = asked
+
+    def __str__(self) -> str:
+        return (
+            f"runtime {self.runtime!r} exists, and is weaker than `sandbox` in {self.field}: {self.has!r}, where "
+            f"{self.asked!r} is asked for; join it without sandbox=, or take another name"
+        )
+
+
 class UnsafeValueError(RejectedError):
     """A value inside a jail is of a kind that a trusted process does not rebuild."""
 

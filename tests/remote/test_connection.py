@@ -16,6 +16,7 @@ from cenote_security.errors import (
     UnavailableError,
     UnknownRuntimeError,
     UsageError,
+    WeakerRuntimeError,
 )
 from cenote_security.policy import SandboxPolicy
 
@@ -74,10 +75,20 @@ def test_what_the_platform_says_of_itself(connected: Platform) -> None:
 
 
 def test_a_joined_runtime_keeps_its_policy(connected: Platform) -> None:
-    """What a client asks for is for runtimes that are made."""
+    """What a client asks for is for runtimes that are made, or at least as much as the one that it joins has."""
     connected.runtime("small", sandbox=SMALL)
-    connected.runtime("small", sandbox=SandboxPolicy(processes=9)).execute("1")
-    assert SMALL == connected.find("small").policy
+    joined = connected.runtime("small", sandbox=SandboxPolicy(processes=99))
+    assert "1" == joined.execute("1").value
+    assert SMALL == connected.find("small").policy == joined.core.policy
+
+
+@pytest.mark.parametrize("asked", [SandboxPolicy(processes=9), SandboxPolicy(memory="64MiB")])
+def test_a_runtime_that_allows_more_is_not_joined(connected: Platform, asked: SandboxPolicy) -> None:
+    """A jail that is weaker than the one asked for is never taken silently."""
+    connected.runtime("wide", sandbox=SMALL)
+    with pytest.raises(WeakerRuntimeError, match="'wide' exists, and is weaker than `sandbox` in"):
+        connected.runtime("wide", sandbox=asked)
+    assert "1" == connected.runtime("wide").execute("1").value
 
 
 def test_many_clients_of_one_runtime(own_platform: SmallPlatform, connected: Platform) -> None:

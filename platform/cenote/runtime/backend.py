@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cenote.runtime.harness_line import HarnessLine
+from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
@@ -24,6 +25,10 @@ class Backend(Protocol):
     @property
     def place(self) -> str:
         """The platform that has the namespace, as references name it; empty for this process."""
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        """What holds there; until `start`, what was asked for."""
 
     def start(self) -> None:
         """Makes sure that there is a jail; may block.

@@ -85,7 +85,6 @@ class RuntimeCore:
         if name is not None and not isinstance(name, str):
             raise UsageError(f"a name is a text, not {name!r:.100}")
         items = _all_of(types=types, functions=functions, variables=variables)
-        self.policy = sandbox
         self.name = name
         self.author = ""
         self.scope: Scope = "shared"
@@ -147,6 +146,11 @@ class RuntimeCore:
     def isolation(self) -> str:
         """What holds the jail that runs now. Starts one if need be."""
         return self.backend.isolation
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        """What holds the namespace; until a jail is there, what was asked for."""
+        return self.backend.policy
 
     @property
     def limits(self) -> str:

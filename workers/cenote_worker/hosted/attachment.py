@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import RuntimeClosedError, UsageError
+from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
@@ -31,6 +32,10 @@ class AttachedRuntime:
     @property
     def place(self) -> str:
         return self._runtime.place
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        return self._runtime.policy
 
     # -- life --
 

@@ -92,7 +92,7 @@ class RemoteRuntime:
         self._platform = client
         self._cell_key = cell_key
         self._kept_there = kept
-        self._policy = policy
+        self.policy = policy
         self._name = name
         self._attach = attach
         self._lease = lease
@@ -153,7 +153,7 @@ class RemoteRuntime:
             self._session = await self._attached()
         session = self._session
         await session.open()
-        self._policy = from_message(session.welcome.policy)
+        self.policy = from_message(session.welcome.policy)
         while self._declared:
             await self._give(session, self._declared[0])
             self._declared.pop(0)
@@ -172,7 +172,7 @@ class RemoteRuntime:
             private=self._private,
         )
         session.hosts = RemoteCalls(
-            self._desk, session, self._hold, place=self.place, limit=2 * self._policy.memory_bytes
+            self._desk, session, self._hold, place=self.place, limit=2 * self.policy.memory_bytes
         )
         return session
 
@@ -186,7 +186,7 @@ class RemoteRuntime:
             return await self._platform.describe(self._id)
         return await self._platform.runtime(
             self._name,
-            self._policy,
+            self.policy,
             attach=self._attach,
             key=self._creation,
             lease=self._lease,
@@ -241,7 +241,7 @@ class RemoteRuntime:
         from cenote.runtime.remote.attached import AttachedRemoteRuntime  # which is one of these
 
         return AttachedRemoteRuntime(
-            self, self._platform, self._policy, self._desk, self._name, author, private=private
+            self, self._platform, self.policy, self._desk, self._name, author, private=private
         )
 
     # -- snapshots --
@@ -428,7 +428,7 @@ class RemoteRuntime:
                 outcome = error
             listener.done(outcome)
 
-        limit = max(FRAMES, 2 * self._policy.memory_bytes)
+        limit = max(FRAMES, 2 * self.policy.memory_bytes)
         call = Call(frame=frame, settle=settle, limit=limit, changes=changes, content=content, output=output)
         if output is not None:
             self._cells.add(call)
