@@ -17,6 +17,7 @@ from cenote.terminal.screen import BOLD, Screen
 from cenote_security.errors import CenoteError
 
 if TYPE_CHECKING:
+    from cenote.harness.moment import LiveVariable
     from cenote_worker.results import SnapshotInfo
 
 _COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
@@ -97,28 +98,33 @@ def show(arguments: argparse.Namespace) -> int:
     screen = Screen()
     with platform_line(meant(arguments.address)) as line:
         found = as_data(line.runtime(arguments.name))
-    kept = _kept(found, meant(arguments.address))
+    there = _there(found, meant(arguments.address))
     if arguments.json:
-        states = None if kept is None else [asdict(one) for one in kept]
-        screen.line(json.dumps({**found, "snapshots": states}, indent=2))
+        kept, known = (None, None) if there is None else ([asdict(one) for one in part] for part in there)
+        screen.line(json.dumps({**found, "snapshots": kept, "variables": known}, indent=2))
         return ExitStatus.OK
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
             if part is not None:
                 screen.line(f"{name:<16} {part}")
-    for one in kept or ():
-        screen.line(f"{'kept':<16} {runtime_snapshots.as_line(one)}")
+    states, variables = there or ((), ())
+    for state in states:
+        screen.line(f"{'kept':<16} {runtime_snapshots.as_line(state)}")
+    for variable in variables:
+        screen.line(f"{'variable':<16} {runtime_snapshots.as_variable_line(variable)}")
     return ExitStatus.OK
 
 
-def _kept(found: dict[str, Any], where: Destination) -> tuple[SnapshotInfo, ...] | None:
-    """What is kept of it; None if it cannot be asked, as one without a jail. Where nothing ran, or one sleeps,
-    nothing is started.
+def _there(
+    found: dict[str, Any], where: Destination
+) -> tuple[tuple[SnapshotInfo, ...], tuple[LiveVariable, ...]] | None:
+    """What is kept of it, and its variables; None if it cannot be asked, as one without a jail. Where nothing ran, or
+    one sleeps, nothing is started.
     """
     if not found["steps"] or found["state"] == "hibernated":
-        return ()
+        return (), ()
     try:
-        return runtime_snapshots.kept_states(found["name"] or found["id"], where)
+        return runtime_snapshots.what_is_there(found["name"] or found["id"], where)
     except CenoteError:
         return None
 

@@ -15,6 +15,7 @@ from cenote.terminal.screen import Screen
 from cenote_worker.results import printable
 
 if TYPE_CHECKING:
+    from cenote.harness.moment import LiveVariable
     from cenote_worker.results import Rollback, SnapshotInfo
 
 
@@ -61,15 +62,23 @@ def roll_back(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def kept_states(name: str, where: Destination) -> tuple[SnapshotInfo, ...]:
-    """What is kept of a runtime that has run something."""
+def what_is_there(name: str, where: Destination) -> tuple[tuple[SnapshotInfo, ...], tuple[LiveVariable, ...]]:
+    """The kept states of a runtime that has run something, and its variables as its history tells them: a cell that
+    runs is not waited for.
+    """
     with attached(name, where) as runtime:
-        return runtime.snapshots()
+        return runtime.snapshots(), runtime.state.at(runtime.state.head).variables
 
 
 def as_line(kept: SnapshotInfo) -> str:
     label = f"  {kept.label}" if kept.label else ""
     return f"after step {kept.step}, {kept.memory / 2**20:.1f} MiB{label}"
+
+
+def as_variable_line(known: LiveVariable) -> str:
+    shape = f" {known.shape}" if known.shape is not None else ""
+    writer = f", step {known.step}" if known.step else ""
+    return printable(f"{known.name}: {known.type or 'of a type that is not known'}{shape}{writer}")
 
 
 def _losses(given: Rollback) -> list[str]:
