@@ -69,8 +69,9 @@ class Completion:
         delta = choice.get("delta") or choice.get("message") or {}
         if not isinstance(delta, Mapping):
             raise self._wrong("a delta", delta)
-        # Reasoning comes in members of its own (`reasoning_content`, `reasoning`); the answer is without it.
-        return self._keep(self._content(delta.get("content")))
+        # Reasoning comes in members of its own (`reasoning_content`, `reasoning`); the answer is without it. A model
+        # that declines says why in `refusal`, instead of content: that is its answer.
+        return self._keep(self._content(delta.get("content")) or self._content(delta.get("refusal")))
 
     def _content(self, content: object) -> str:
         """Text of a content member: a string, null, or a list of typed parts of which only text counts."""
