@@ -15,7 +15,8 @@ CHANGES = {
     "cwd": "import os\nos.makedirs('below', exist_ok=True)\nos.chdir('below')",
     "sys.path": "import sys\nsys.path.append('more')",
     "warnings": "import warnings\nwarnings.simplefilter('error', ResourceWarning)",
-    "logging": "import logging\nlogging.getLogger('a.b').setLevel(10)\nlogging.getLogger().setLevel(40)",
+    "logging": "import logging\nlogging.getLogger('a.b').setLevel(10)\nlogging.getLogger().setLevel(40)\n"
+    "logging.getLogger('quiet').addHandler(logging.NullHandler())",
     "locale": "import locale\nlocale.setlocale(locale.LC_ALL, 'C.UTF-8')",
     "decimal": "import decimal\ndecimal.getcontext().prec = 5",
     "numpy": "import numpy as np\nnp.set_printoptions(precision=2)\nnp.seterr(all='raise')",
@@ -29,7 +30,8 @@ BACK = {
     "cwd": "os.chdir('..')",
     "sys.path": "sys.path.remove('more')",
     "warnings": "warnings.resetwarnings()",
-    "logging": "logging.getLogger('a.b').setLevel(0)\nlogging.getLogger('c').setLevel(20)",
+    "logging": "logging.getLogger('a.b').setLevel(0)\nlogging.getLogger('c').setLevel(20)\n"
+    "logging.getLogger('quiet').handlers.clear()\nlogging.getLogger('a.b').addHandler(logging.NullHandler())",
     "locale": "locale.setlocale(locale.LC_ALL, 'C')",
     "decimal": "decimal.getcontext().prec = 9",
     "numpy": "np.set_printoptions(precision=4)\nnp.seterr(all='warn')",

@@ -36,7 +36,10 @@ def test_what_is_kept_is_shown(cenote: Cenote) -> None:
 def test_variables_are_shown(cenote: Cenote) -> None:
     """As the history tells them, with who wrote them; text of a jail cannot write to the terminal."""
     assert (
-        0 == cenote("exec", "etl", "-c", "rows = [1, 2]\nclass C: pass\nC.__qualname__ = '\\x1b[2J'\nc = C()")[0]
+        0
+        == cenote("exec", "etl", "-c", "rows = [1, 2]\nclass C: pass\nC.__qualname__ = '\\x1b[2J'\nc = C()")[
+            0
+        ]
     )
     known = {one["name"]: one for one in json.loads(cenote("show", "etl", "--json")[1])["variables"]}
     assert ("list", 3) == (known["rows"]["type"], known["rows"]["step"])

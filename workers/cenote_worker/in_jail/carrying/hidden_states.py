@@ -103,21 +103,37 @@ def _put_locale(name: str) -> None:
 
 
 def _take_logging() -> object:
-    """The levels, by logger. Handlers hold streams and files."""
+    """The levels, by logger, and whether it has a handler that does nothing, as libraries give theirs. Others hold
+    streams and files.
+    """
     loggers = _loggers()
-    if any(logger.handlers or logger.filters for logger in loggers.values()):
+    if any(logger.filters or not all(map(_does_nothing, logger.handlers)) for logger in loggers.values()):
         raise NotKept("handlers and filters of `logging` cannot be carried")
-    levels = {name: (logger.level, logger.propagate, logger.disabled) for name, logger in loggers.items()}
+    levels = {
+        name: (logger.level, logger.propagate, logger.disabled, bool(logger.handlers))
+        for name, logger in loggers.items()
+    }
     return levels, logging.Logger.manager.disable
 
 
-def _put_logging(taken: tuple[dict[str, tuple[int, bool, bool]], int]) -> None:
+def _put_logging(taken: tuple[dict[str, tuple[int, bool, bool, bool]], int]) -> None:
     levels, disabled = taken
     for name in levels.keys() | _loggers().keys():
         logger = logging.getLogger(name)
-        level, logger.propagate, logger.disabled = levels.get(name, (logging.NOTSET, True, False))
+        level, logger.propagate, logger.disabled, quiet = levels.get(
+            name, (logging.NOTSET, True, False, bool(logger.handlers))
+        )
         logger.setLevel(level)
+        if quiet and not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+        elif not quiet:
+            for handler in filter(_does_nothing, list(logger.handlers)):
+                logger.removeHandler(handler)
     logging.disable(disabled)
+
+
+def _does_nothing(handler: logging.Handler) -> bool:
+    return type(handler) is logging.NullHandler
 
 
 def _loggers() -> dict[str, logging.Logger]:
