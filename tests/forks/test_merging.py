@@ -109,6 +109,28 @@ def test_conflicts_are_refused_or_decided(make: Make, fork: Fork) -> None:
     assert "(1, 1)" == source.execute("(x, y)").value
 
 
+def test_a_branch_is_merged_again(make: Make, fork: Fork) -> None:
+    """What either side has done since is what counts; behind a rollback of the merge, all since the fork."""
+    source = make()
+    source.execute("x, y, z = 0, 0, 0")
+    (branch,) = fork(source)
+    branch.execute("x, y = [1], 1")
+    assert {"x", "y"} == set(source.merge(branch).taken)
+    assert () == source.merge(branch).taken
+    branch.execute("x.append(2)")
+    source.execute("y, z = 5, 5")
+    assert ("x",) == source.merge(branch).taken
+    assert "([1, 2], 5, 5)" == source.execute("(x, y, z)").value
+    branch.execute("y = 2")
+    with pytest.raises(MergeConflictError, match="changed y since"):
+        source.merge(branch)
+    assert ("y",) == source.merge(branch, on_conflict="ours").conflicts
+    assert () == source.merge(branch).conflicts
+    source.rollback(1)
+    assert {"x", "y"} == set(source.merge(branch).taken)
+    assert "([1, 2], 2, 0)" == source.execute("(x, y, z)").value
+
+
 def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
     """Said in the report; an error for who asks for it by name."""
     source = make()

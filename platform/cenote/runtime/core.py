@@ -32,6 +32,7 @@ from cenote.runtime.injectables import Function, Injectable, Type, Variable, che
 from cenote.runtime.injection import Parcel, pack
 from cenote.runtime.kept_states import KeptState, key_of
 from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.merge_bases import MergeBases
 from cenote.runtime.patcher import apply_here
 from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
@@ -94,6 +95,7 @@ class RuntimeCore:
         self._private: dict[str, Names] = {}
         self.origin: ForkPoint | None = None
         """Set for a branch."""
+        self.merge_bases = MergeBases()
         self._prefix = ""
         """Of the addresses of what stays in the client: two namespaces may have one name for different things."""
         self.items: dict[str, Injectable] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Literal, get_args
 
@@ -12,6 +12,7 @@ from cenote.runtime.core import RuntimeCore
 from cenote.runtime.injectables import check_name
 from cenote.runtime.injection import stays_here, value_parcel
 from cenote.runtime.listeners import BlockingListener
+from cenote.runtime.merge_bases import MergeBase, MergeBases, merged_alone
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import done, reference, variables
 from cenote_security.errors import CenoteError, NotTransferableError, UsageError
@@ -106,7 +107,8 @@ def merge(
     if on_conflict not in get_args(OnConflict):
         raise UsageError(f"on_conflict is one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}")
     _check_places(core, branch)
-    ours, theirs = _sides(core.read_history(), branch.read_history(), _origin(branch))
+    here, there = core.read_history(), branch.read_history()
+    ours, theirs = _sides(here, there, _origin(branch), core.merge_bases)
     wanted = _wanted(branch, theirs, names)
     clash = conflicts(ours, theirs, wanted)
     if clash and on_conflict == "refuse":
@@ -122,6 +124,10 @@ def merge(
     for name in deleted:
         _call(core, partial(core.delete, name), name)
         core.forget([name])
+    settled = [*shared, *deleted, *clash]
+    now = core.read_history()
+    if merged_alone(now.tree, here.tree.head, settled):
+        core.merge_bases.note(there.id, settled, MergeBase(now.tree.head, there.tree.head))
     return Merge(
         taken=tuple(shared),
         deleted=tuple(deleted),
@@ -149,10 +155,24 @@ def _origin(branch: RuntimeCore) -> ForkPoint | None:
     return branch.origin
 
 
-def _sides(ours: History, theirs: History, origin: ForkPoint | None) -> tuple[Changes, Changes]:
+def _sides(
+    ours: History, theirs: History, origin: ForkPoint | None, bases: MergeBases
+) -> tuple[Changes, Changes]:
+    """What each has changed of what they had in common last."""
     if origin is None or origin.history != ours.id:
         raise UsageError("a merge takes a branch that `fork` of this very runtime has made")
-    return since(ours.tree, origin.step), since(theirs.tree, origin.step)
+    our, their = since(ours.tree, origin.step), since(theirs.tree, origin.step)
+    for base, names in bases.still(theirs.id, ours.tree, theirs.tree).items():
+        our = _newer(our, names, since(ours.tree, base.ours))
+        their = _newer(their, names, since(theirs.tree, base.theirs))
+    return our, their
+
+
+def _newer(changes: Changes, names: frozenset[str], lately: Changes) -> Changes:
+    """Of these names, only what was done to them lately."""
+    others = {name: version for name, version in changes.versions.items() if name not in names}
+    latest = {name: version for name, version in lately.versions.items() if name in names}
+    return replace(changes, versions=others | latest)
 
 
 def since(tree: StepTree, fork: int) -> Changes:

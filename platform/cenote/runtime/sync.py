@@ -287,6 +287,7 @@ class PythonRuntime:
 
         names: by default all that the branch has changed since, what it deleted included. on_conflict: of those that
         both sides have changed since: `refuse` raises and merges nothing, `theirs` takes the branch's, `ours` keeps.
+        What this client has merged before counts as changed since then, not since the fork.
 
         Raises MergeConflictError, NotTransferableError for one of `names`, UsageError for what is no branch of this.
         """
