@@ -46,6 +46,13 @@ class MemoryMap:
         region = _region(*self._lines[position])
         return region if address < region.end else None
 
+    def files(self) -> tuple[frozenset[int], frozenset[str]] | None:
+        """Inodes and paths of what is mapped; None where that is closed to the process."""
+        if not self._lines:
+            return None
+        named = [line for line in self._lines if line[4]]
+        return frozenset(int(line[3]) for line in named), frozenset(os.fsdecode(line[4]) for line in named)
+
     def shared_with_copies(self) -> list[Region]:
         """Memory of which a forked copy has no version of its own: what one writes, the other sees."""
         return [_region(*line) for line in self._lines if line[2][1:2] == b"w" and line[2][3:] == b"s"]

@@ -40,6 +40,15 @@ def descriptors() -> Iterable[int]:
         return range(_limits(resource.RLIMIT_NOFILE)[0])
 
 
+def inodes() -> frozenset[int]:
+    """Of all files that are open."""
+    found = set[int]()
+    for number in descriptors():
+        with suppress(OSError):
+            found.add(_fstat(number).st_ino)
+    return frozenset(found)
+
+
 def remember() -> Positions:
     """The positions of all regular files, by descriptor. To be called right before a fork."""
     return {number: found for number in descriptors() if (found := _position(number))}
