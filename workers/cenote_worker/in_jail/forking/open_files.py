@@ -40,12 +40,13 @@ def descriptors() -> Iterable[int]:
         return range(_limits(resource.RLIMIT_NOFILE)[0])
 
 
-def inodes() -> frozenset[int]:
-    """Of all files that are open."""
-    found = set[int]()
+def files() -> frozenset[tuple[int, int]]:
+    """Device and inode of all that is open."""
+    found = set[tuple[int, int]]()
     for number in descriptors():
         with suppress(OSError):
-            found.add(_fstat(number).st_ino)
+            status = _fstat(number)
+            found.add((status.st_dev, status.st_ino))
     return frozenset(found)
 
 

@@ -62,7 +62,7 @@ class KeptFiles:
         mapped = MemoryMap().files()
         if mapped is None:
             return "nobody can tell here which files are in use"
-        used = InUse(inodes=mapped[0] | open_files.inodes(), paths=mapped[1])
+        used = InUse(opened=open_files.files(), mapped=mapped[0], paths=mapped[1])
         try:
             self._versions.bring(number, paths, used)
         except (NotBrought, VersionLost) as reason:

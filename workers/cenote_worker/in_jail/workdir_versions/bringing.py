@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Tree, parent_of
+from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Signature, Tree, parent_of
 
 __builtins__ = BUILTINS
 
@@ -19,10 +19,15 @@ class NotBrought(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InUse:
     """Files that the process has open or mapped: whoever has one goes on with that very file, whatever takes its
-    name. paths: of mapped ones, where the system tells those and not the inodes."""
+    name. opened: devices and inodes. mapped: inodes, and paths, since systems differ in which they tell well."""
 
-    inodes: Collection[int]
+    opened: Collection[tuple[int, int]]
+    mapped: Collection[int]
     paths: Collection[str]
+
+    def has(self, path: str, signature: Signature) -> bool:
+        """path: the whole one."""
+        return path in self.paths or signature.file in self.opened or signature.inode in self.mapped
 
 
 def wanted(version: Tree, paths: Iterable[str]) -> Tree:
@@ -66,7 +71,7 @@ def present(
     asked = set(paths)
     for path in asked:
         entries = [entry for entry in (tree.get(path), target.get(path)) if entry is not None]
-        if f"{top}/{path}" in used.paths or any(entry.signature.inode in used.inodes for entry in entries):
+        if any(used.has(f"{top}/{path}", entry.signature) for entry in entries):
             raise NotBrought("somebody has it open")
     found = {path: entry for path, entry in tree.items() if path in asked}
     return {path: _as_seen(entry, target.get(path), path in links) for path, entry in found.items()}
