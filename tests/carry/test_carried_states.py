@@ -6,7 +6,7 @@ import pytest
 from tests.carry.moves import carry, ran, versions
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.trace import HIDDEN, file, hidden
+from cenote_worker.trace import HIDDEN, hidden
 
 CHANGES = {
     "random": "import random\nrandom.seed(5)",
@@ -75,9 +75,3 @@ def test_one_state_that_cannot_be_set_leaves_all_as_they_are(runtime: PythonRunt
     ran(runtime, "os.chdir('..')\nos.rmdir('below')\ndecimal.getcontext().prec = 9")
     assert "FileNotFoundError" in carry(runtime, 1, hidden("decimal"), hidden("cwd"))
     assert "9" == runtime.execute("decimal.getcontext().prec").value
-
-
-def test_files_are_refused(runtime: PythonRuntime) -> None:
-    ran(runtime, "open('data', 'w').write('old')")
-    ran(runtime, "open('data', 'w').write('new')")
-    assert "files of a former state are not kept" == carry(runtime, 1, file("data"))

@@ -27,9 +27,22 @@ _tools = {{}}
 exec({inspect.getsource(values)!r}, _tools)
 _names = {{name: value for name, value in globals().items() if name[0] != '_' and name not in {HOSTS}}}
 print(_tools['canonical'](_names, lambda _: 0))
-print([(name, open(name).read()) for name in sorted(os.listdir('.'))], random.getstate())
+_files = sorted(os.path.join(folder, name) for folder, inner, found in os.walk('.') for name in (*inner, *found))
+print([(path, os.path.islink(path), os.path.isfile(path) and open(path).read()) for path in _files])
+print([[os.path.samefile(one, other) for other in _files] for one in _files], random.getstate())
 """
 """A cell that tells the whole state."""
+
+FILES = (
+    *("open('p', 'a').write(str({}))", "open('q', 'w').write(str(a))", "a = len(open('p').read())"),
+    *("with open('q', 'r+') as file: a = file.truncate({})", "open('s', 'x').write('{}')"),
+    *("os.replace('p', 'q')", "os.replace('d/p', 'p')", "os.remove('q')", "os.remove('s')"),
+    *("os.link('p', 's')", "os.symlink('p', 's')", "os.chmod('p', 0o60{})"),
+    *("os.makedirs('d')", "open('d/p', 'w').write(str({}))", "open('d/p', 'a').write(str(a))"),
+    *("os.rename('d', 'e')", "os.rmdir('d')", "h = open('p', 'a')", "h.write('{}'); h.flush()", "h.close()"),
+    *("print(sorted(os.listdir('.')))", "print(sorted(os.walk('.')))", "print(os.path.exists('d/p'))"),
+)
+"""What is done to files; often there is none. Then it fails, or goes on as if nothing had been."""
 
 Told = tuple[str, ...]
 
@@ -139,6 +152,9 @@ class Walk:
             "a = external({})",
         )
         some = [statement(self._choose), own[self._choose(len(own))].format(self._choose(3))]
+        if not self._choose(2):
+            file = FILES[self._choose(len(FILES))].format(self._choose(3))
+            some[1] = file if self._choose(3) else f"try: {file}\nexcept (OSError, ValueError): pass"
         return "\n".join(some[: 1 + self._choose(2)] if self._choose(2) else some[1:])
 
     def _add(self, deed: Deed) -> None:

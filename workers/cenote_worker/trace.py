@@ -6,6 +6,7 @@ mean equal content, and a version that nobody else has means that nothing is kno
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,10 @@ _ENTRY: Final = 64
 _NO_REASON: Final = "it may have read or written anything"
 
 _TOO_MUCH: Final = "it touched more than can be told"
+
+
+ASKS_FOR_TIMES: Final = "it asks when a file was changed"
+"""Why a step may give something else each time."""
 
 
 def name(variable: str) -> Location:
@@ -79,6 +84,20 @@ LIBRARIES: Final = module("*")
 def content_version(data: bytes) -> Version:
     """Of a file that holds this."""
     return Version(xxhash.xxh3_128_hexdigest(data))
+
+
+_OF_A_FILE: Final = re.compile(r"[0-9a-f]{32} (.+)", re.DOTALL)
+
+
+def form_of(version: Version) -> str:
+    """What is left of a file's version when it is written anew: that it is a folder or a link, and who may do what.
+
+    Empty for usual files, and where there is none.
+    """
+    found = _OF_A_FILE.fullmatch(version)
+    if found is not None:
+        return found[1]
+    return version if version.startswith(("folder", "link")) else ""
 
 
 def kind_of(location: Location) -> str:

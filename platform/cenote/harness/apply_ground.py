@@ -12,7 +12,8 @@ from cenote_worker.trace import Location, Version
 
 
 class NotCarriedError(CenoteError):
-    """A group could not be brought over from a kept state. The live state is as it was."""
+    """A group could not be brought over from a kept state. The live state is as it was, but for files that may have
+    come over."""
 
     def __init__(self, locations: Iterable[Location], reason: str) -> None:
         self.locations = tuple(sorted(locations))
@@ -98,6 +99,9 @@ class Ground(Protocol):
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
         """Brings these over from the state after a kept or lent step, as one group. Raises NotCarriedError.
+
+        Files come over by themselves, any number at once: what they hold, who may read them, when they were changed.
+        One that has several names, or that somebody has open, does not, since others could tell the difference.
 
         What is not there in that state is not there afterwards. What shared objects with these before, and is not
         among them, keeps what it has.

@@ -8,7 +8,18 @@ from typing import Final
 
 from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, LIBRARIES, Location, StepTrace, key_of, kind_of
+from cenote_worker.trace import (
+    ABSENT,
+    ASKS_FOR_TIMES,
+    LIBRARIES,
+    TREE,
+    Location,
+    StepTrace,
+    Version,
+    form_of,
+    key_of,
+    kind_of,
+)
 
 
 def why_unwatched(record: StepRecord) -> str:
@@ -67,6 +78,17 @@ def tells_names(record: StepRecord) -> bool:
     return record.error is not None and record.error.type in ("NameError", "UnboundLocalError")
 
 
+def asks_for_times(record: StepRecord) -> bool:
+    """Whether it looks when files were changed."""
+    return record.trace is not None and ASKS_FOR_TIMES in record.trace.unrepeatable
+
+
+def writes_files(record: StepRecord) -> bool:
+    """Whether it writes any, or removes some."""
+    trace = effects(record)
+    return trace is not None and any(kind_of(each) == "file" for each in trace.writes)
+
+
 _PLACE: Final = re.compile(r"<cell (\d+)>|\bcell (\d+), line ")
 """How warnings and tracebacks say in which step's code something stands."""
 
@@ -96,7 +118,15 @@ def why_again(record: StepRecord, was: Contents, now: Contents) -> str:
     for location in trace.mutated - trace.reads.keys():
         if now.version(location) != was.version(location):
             return f"it changes {spoken(location)}, which {_difference(now, location)}"
+    for location in trace.writes.keys() - trace.reads.keys() - {TREE}:
+        if kind_of(location) == "file" and not _is_alike(was.version(location), now.version(location)):
+            return f"it writes {spoken(location)}, which is there in another way now"
     return _why_shared_otherwise(trace, was, now) or _why_entangled(trace, was, now)
+
+
+def _is_alike(one: Version, other: Version) -> bool:
+    """Whether writing a file anew makes the same of both: through a link it would make another file, say."""
+    return one == other or (is_known(one) and is_known(other) and form_of(one) == form_of(other))
 
 
 def _difference(now: Contents, location: Location) -> str:

@@ -27,7 +27,15 @@ from cenote.harness.plan_contents import (
 from cenote.harness.plan_course import Carried, Course, NoWayOn, StartAgain, Verdict, Walked, Watcher
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
-from cenote.harness.plan_reuse import spoken, tells_names, why_again, why_misplaced, why_unsteady
+from cenote.harness.plan_reuse import (
+    asks_for_times,
+    spoken,
+    tells_names,
+    why_again,
+    why_misplaced,
+    why_unsteady,
+    writes_files,
+)
 from cenote.harness.plan_stored import LOST, modules_before, to_compare, why_not_begun_with
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
@@ -69,6 +77,12 @@ class Walk:
         unchanged = [step.origin for step in course.line if step.origin is not None and not step.change]
         self._standing = {number for record in unchanged for number in (record.number, record.origin)}
         self._records = {record.number: record for record in course.records}
+        self._asking = max(
+            (at for at, step in enumerate(course.line) if step.origin and asks_for_times(step.origin)),
+            default=-1,
+        )
+        """Position of the last step that asks when files were changed: which of two was later, it finds only if all
+        files behind the beginning are made anew, one step after the other."""
         self._blind = ""
         self._verdicts: list[Verdict] = []
         self._carried: list[Carried] = []
@@ -93,7 +107,7 @@ class Walk:
         for position in range(self._course.begin, len(self._course.line)):
             step = self._course.line[position]
             self._tell_until(step)
-            reason = self._why(step)
+            reason = self._why(position, step)
             self._watcher.before(position, step, reason)
             if reason:
                 self._run(position, step, reason)
@@ -124,7 +138,7 @@ class Walk:
             self._was.fold(records[self._told].number, effects(records[self._told]))
             self._told += 1
 
-    def _why(self, step: LineStep) -> str:
+    def _why(self, position: int, step: LineStep) -> str:
         if step.change or step.origin is None:
             return step.change
         if self._blind and step.origin.status != "refused":
@@ -135,6 +149,8 @@ class Walk:
             return forced
         if not self._shared(step.origin) and (reason := why_unsteady(step.origin, self._was, self._want)):
             return reason
+        if position < self._asking and writes_files(step.origin):
+            return _out_of_time(self._course.line[self._asking])
         return why_misplaced(step.origin, self._standing) or self._why_versions(step.origin)
 
     def _shared(self, record: StepRecord) -> bool:
@@ -248,6 +264,9 @@ class Walk:
             touched |= self._stale & (self._want.names ^ self._live.names)
         if touched:
             raise StartAgain(needs={position: frozenset(touched)})
+        if asks_for_times(record) and (left := [each for each in self._verdicts if _leaves_files(each)]):
+            reason = _out_of_time(self._course.line[position])
+            raise StartAgain(forced={verdict.step.number: reason for verdict in left})
 
     def _changes_untold(self, trace: StepTrace) -> bool:
         """Whether it may have changed, in the new history, more than what shares objects in the live state."""
@@ -263,14 +282,37 @@ class Walk:
 
     def _prepare(self, needs: set[Location]) -> None:
         pending = set(self._stale) if ANYTHING in needs else self._company(needs)
+        self._restore_files(
+            {each for each in pending & self._stale if kind_of(each) == "file" and each != TREE}
+        )
         forced: dict[int, str] = {}
-        for location in sorted(pending, key=_inner_first):
+        for location in sorted(pending, key=self._in_order):
             if location == TREE and self._has_stale_files():
                 continue  # it will be right when they are
+            if forced and self._is_gone(location):
+                continue
             if location in self._stale and (missing := self._restore(location)):
                 forced.update((missing,))
         if forced:
             raise StartAgain(forced=forced)
+
+    def _in_order(self, location: Location) -> tuple[int, int, Location]:
+        """What comes into a folder comes after it, what goes out of it goes before it. All of that is right when each
+        file is. What goes is last: it may be one that stays under another name, if a step is run for that."""
+        depth = location.count("/")
+        if location == TREE:
+            return 2, 0, location
+        return (1, -depth, location) if self._is_gone(location) else (0, depth, location)
+
+    def _is_gone(self, location: Location) -> bool:
+        """Whether it is a file that is not to be there."""
+        return kind_of(location) == "file" and self._want.version(location) == ABSENT
+
+    def _restore_files(self, files: Set[Location]) -> None:
+        """Many at a time. Those that do not come over are left, and are tried one by one, for the reasons."""
+        sources = {each: self._source(frozenset((each,))) for each in files}
+        for step in sorted({step for step in sources.values() if step is not None}):
+            self._carry(step, frozenset(each for each, source in sources.items() if source == step))
 
     def _company(self, needs: set[Location]) -> set[Location]:
         """All that shares objects with what is needed, now or as it should be, and so on; the stale of these."""
@@ -301,11 +343,16 @@ class Walk:
 
     def _source(self, group: frozenset[Location]) -> int | None:
         for step, source in reversed(self._sources.items()):
-            if all(source.agrees(self._want, one) for one in group) and not self._why_unportable(
-                source, group
-            ):
+            if all(self._is_right(source, one) for one in group) and not self._why_unportable(source, group):
                 return step
         return None
+
+    def _is_right(self, source: Contents, location: Location) -> bool:
+        """Whether a source has it as it should be here. When a file was changed, and how, no version says: so it has
+        to be the one that the same step has left."""
+        if kind_of(location) == "file" and source.writer(location) != self._want.writer(location):
+            return False
+        return source.agrees(self._want, location)
 
     def _carry(self, step: int, group: frozenset[Location]) -> str:
         """Empty, or why it did not come over."""
@@ -350,15 +397,21 @@ class Walk:
 
     def _why_unportable(self, contents: Contents, group: frozenset[Location]) -> str:
         for location in sorted(group):
+            if kind_of(location) == "file" and key_of(location).startswith("/"):
+                return f"{spoken(location)} is none of the working directory, of which alone former states are kept"
             record = self._records.get(contents.writer(location))
             if record and record.trace and location in record.trace.unportable:
                 return f"{spoken(location)} cannot be carried over ({record.trace.unportable[location]})"
         return ""
 
 
-def _inner_first(location: Location) -> tuple[int, bool, str]:
-    """A folder is right when what is in it is: so it comes last."""
-    return -location.count("/"), location.endswith(":."), location
+def _leaves_files(verdict: Verdict) -> bool:
+    """Whether a step was not run that has written some, so that they have the times of the old history."""
+    return not verdict.rerun and verdict.step.origin is not None and writes_files(verdict.step.origin)
+
+
+def _out_of_time(asking: LineStep) -> str:
+    return f"it writes files, and {_named(asking)} asks when files were changed"
 
 
 def _named(step: LineStep) -> str:

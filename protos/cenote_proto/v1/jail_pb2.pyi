@@ -342,6 +342,9 @@ class Wanted(_message.Message):
 
     NAMES_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    files: _builtins.bool
+    """True: nothing of this, but the number of the version of the working directory that goes with the state."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -353,10 +356,11 @@ class Wanted(_message.Message):
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         states: _abc.Iterable[Global___Seen] | None = ...,
+        files: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "states", b"states"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "names", b"names", "states", b"states"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -368,7 +372,10 @@ class Given(_message.Message):
 
     REFUSED_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
     refused: _builtins.str
+    files: _builtins.int
+    """0: the working directory was not kept."""
     @_builtins.property
     def content(self) -> Global___Payload:
         """A pickle: stream, then buffers."""
@@ -378,12 +385,13 @@ class Given(_message.Message):
         *,
         refused: _builtins.str = ...,
         content: Global___Payload | None = ...,
+        files: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "refused", b"refused"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "files", b"files", "refused", b"refused"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "content", b"content", "files", b"files", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["refused", "content"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["refused", "content", "files"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -72,10 +72,11 @@ class Worker:
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
         self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer)
-        self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir)
+        kept_files = KeptFiles(settings)
+        self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir, kept_files)
         self._copies = Copies(
             settings.warden,
-            files=KeptFiles(settings),
+            files=kept_files,
             namespace=self._kernel.namespace,
             keep=self._kept_descriptors,
             quiet=self._quiet,

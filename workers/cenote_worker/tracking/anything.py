@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.trace import ASKS_FOR_TIMES
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.own_threads import OwnThread
 
@@ -180,7 +181,7 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
     if words & _MOMENTS:
         reasons.append("it asks for the time")
     if words & _TIMES:
-        reasons.append("it asks when a file was changed")
+        reasons.append(ASKS_FOR_TIMES)
     if words & _PLACES or "dis" in libraries:
         reasons.append("it asks where code stands")
     if words & _ENTROPY or "secrets" in libraries:

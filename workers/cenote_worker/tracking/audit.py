@@ -75,8 +75,9 @@ _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 class Noted:
     """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
-    looked for on the import path. named: modules with the names in them that pickles and other texts spoke of.
-    unplaced: a file was opened that may be in any folder, since nobody tells which folder its path is relative to."""
+    looked for on the import path. rewritten: files that were made empty first. named: modules with the names in them
+    that pickles and other texts spoke of. unplaced: a file was opened that may be in any folder, since nobody tells
+    which one its path is relative to."""
 
     def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
         """parts: the code of the step itself."""
@@ -84,6 +85,7 @@ class Noted:
         self._parts = parts
         self.read: set[str] = set()
         self.changed: set[str] = set()
+        self.rewritten: set[str] = set()
         self.listed: set[str] = set()
         self.processes = False
         self.unplaced = False
@@ -123,7 +125,9 @@ class Noted:
         letters = mode if type(mode) is str else ""
         if bits & _WRITING or not _WRITING_LETTERS.isdisjoint(letters):
             self._note(self.changed, path)
-        if not (bits & os.O_TRUNC or letters[:1] in ("w", "x")):  # a file that is written anew is not read
+        if bits & os.O_TRUNC or letters[:1] == "w":  # a file that is written anew is not read
+            self._note(self.rewritten, path)
+        else:
             self._note(self.read, path)
 
     def _change(self, places: tuple[tuple[int, int], ...], arguments: tuple[object, ...]) -> None:

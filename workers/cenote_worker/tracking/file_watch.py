@@ -102,6 +102,9 @@ class FileWatch:
         temporary = {each for each in different if files.is_temporary(key_of(each))}
         files.left.update(map(key_of, temporary))
         read |= {*self._importable(), *temporary}
+        # Through what it had open already, it wrote into a file that there was.
+        read |= different - set(map(files.location, noted.rewritten))
+        read.update(folder for each in read | different for folder in files.folders(key_of(each)))
         writes = {each: files.version(key_of(each), budget) for each in sorted(different)}
         reads = {each: self._was(each, budget) for each in sorted(read)}
         if writes or self._before is None or after is None:

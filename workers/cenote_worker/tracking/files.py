@@ -36,6 +36,10 @@ KEPT_FILES: Final = ".cenote-versions"
 
 _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
+SEVERAL_NAMES: Final = "by several names"
+"""In versions of such files: who writes to one of the names has changed all of them."""
+
+_listxattr = os.listxattr
 _readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
 _wall = time.time_ns
 _lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
@@ -83,6 +87,10 @@ class Files:
             return TREE
         inside = whole.startswith(f"{self._top}/")
         return file(whole[len(self._top) + 1 :] if inside else whole)
+
+    def folders(self, key: str) -> list[Location]:
+        """Those of the directory that a file of it is in, by its path as locations have it."""
+        return [] if key.startswith("/") else [file(str(each)) for each in Path(key).parents if each.name]
 
     def links(self, path: str) -> list[Location]:
         """Links of the folder, or temporary ones, that a path, as a program gave it, leads through."""
@@ -212,7 +220,7 @@ def _content(path: str, budget: Budget) -> Version:
             return Version(f"link {xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
         if not stat.S_ISREG(status.st_mode) or not budget.allows(status.st_size):
             return fresh()
-        return _allowing(_hashed(path), status.st_mode, _FILE_MODE)
+        return Version(_allowing(_hashed(path), status.st_mode, _FILE_MODE) + _attached(path, status))
     except OSError:
         return fresh()
 
@@ -221,6 +229,13 @@ def _allowing(content: str, mode: int, usual: int) -> Version:
     """With who may do what, unless that is the usual."""
     allowed = stat.S_IMODE(mode)
     return Version(content if allowed == usual else f"{content} {allowed:o}")
+
+
+def _attached(path: str, status: os.stat_result) -> str:
+    """What else is of a file, which nothing but itself has: further names, and attributes that a user gave it."""
+    told = f" {SEVERAL_NAMES} {status.st_ino}" if status.st_nlink > 1 else ""
+    given = [each for each in _listxattr(path, follow_symlinks=False) if each.startswith("user.")]
+    return f"{told} {given} {status.st_ctime_ns}" if given else told
 
 
 def _hashed(path: str) -> str:

@@ -29,7 +29,7 @@ from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
-from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.files import SEVERAL_NAMES, Files
 from cenote_worker.tracking.footprint import Reach, bound_only
 from cenote_worker.tracking.own_modules import OwnModules, named_by
 from cenote_worker.tracking.picture import fresh
@@ -311,7 +311,8 @@ class Watch:
         found = {each: picture.stays for each, picture in known if picture is not None and picture.stays}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
         nailed = {each: "its address may be known" for each in writes if self._album.is_nailed(each)}
-        return {**nailed, **shown, **found}
+        named = {each: "it has several names" for each in writes if SEVERAL_NAMES in writes[each]}
+        return {**nailed, **shown, **found, **named}
 
 
 class Met:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import importlib
 import shutil
 import socket
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept, load
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.trace import Location, Version, key_of, kind_of
+from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
+from cenote_worker.trace import TREE, Location, Version, key_of, kind_of
 from cenote_worker.tracking import hidden
 
 __builtins__ = BUILTINS
@@ -36,11 +37,14 @@ _REASON_CHARS = 300
 class Carrying:
     """One kernel's. Locations are those of the common namespace."""
 
-    def __init__(self, kernel: Kernel, checkpointing: Checkpointing, workdir: str) -> None:
+    def __init__(
+        self, kernel: Kernel, checkpointing: Checkpointing, workdir: str, kept_files: KeptFiles
+    ) -> None:
         self._kernel = kernel
         self._namespace = kernel.namespace
         self._checkpointing = checkpointing
         self._workdir = Path(workdir)
+        self._kept_files = kept_files
 
     def versions(self, locations: Iterable[Location]) -> dict[Location, Version]:
         """Of the live state. Raises NotKept when nobody watches it."""
@@ -52,9 +56,14 @@ class Carrying:
     # -- from a former state --
 
     def carry(self, step: int, locations: Sequence[Location], borrow: Borrow) -> None:
-        """Brings these over. Raises NotKept, and what rebuilding the values raises: nothing has changed then."""
+        """Brings these over. Raises NotKept, and what rebuilding the values raises: nothing has changed then, but for
+        files, of which some may be what they are to be.
+        """
         names = _keys(locations, "name")
         self._check(locations)
+        if paths := _keys(locations, "file"):
+            self._bring_files(step, paths, borrow)
+            return
         with self._kernel.interruptible():
             values, states = self._fetched(step, self._wanted(names, locations), borrow)
         self._kernel.in_context(lambda: hidden_states.put(states))
@@ -64,14 +73,24 @@ class Carrying:
         del gone
 
     def _check(self, locations: Sequence[Location]) -> None:
-        for location in locations:
-            match kind_of(location):
-                case "name" | "hidden":
-                    continue
-                case "file":
-                    raise NotKept("files of a former state are not kept")
-                case _:
-                    raise NotKept("attributes of modules cannot be carried")
+        kinds = set(map(kind_of, locations))
+        if not kinds <= {"name", "hidden", "file"}:
+            raise NotKept("attributes of modules cannot be carried")
+        if "file" in kinds and len(kinds) > 1:
+            raise NotKept("files come over by themselves")
+        if TREE in locations:
+            raise NotKept("there are too many files to tell which")
+        if any(path.startswith("/") for path in _keys(locations, "file")):
+            raise NotKept("only files of the working directory are kept")
+
+    def _bring_files(self, step: int, paths: Sequence[str], borrow: Borrow) -> None:
+        """Out of the version of the working directory that goes with that state."""
+        with self._kernel.interruptible(), self._ordered(step, jail_pb2.Wanted(files=True), borrow) as line:
+            number = parcels.told_files(line, step)
+        if reason := self._kept_files.bring(number, paths):
+            raise NotKept(reason)
+        with suppress(Exception):  # finders may be the user's
+            self._kernel.in_context(importlib.invalidate_caches)
 
     def _wanted(self, names: list[str], locations: Sequence[Location]) -> jail_pb2.Wanted:
         states = _keys(locations, "hidden")
@@ -84,21 +103,36 @@ class Carrying:
     def _fetched(
         self, step: int, wanted: jail_pb2.Wanted, borrow: Borrow
     ) -> tuple[dict[str, object], dict[str, object]]:
-        line = borrow(step)
-        if line is None:
-            raise NotKept("this runtime keeps no former states")
-        with line:
-            with suppress(BrokenPipeError, ConnectionResetError):  # why, is found out below
-                parcels.order(line, wanted)
+        with self._ordered(step, wanted, borrow) as line:
             parts = parcels.received(line, step)
         values, states = load(parts, self._checkpointing.landing())
         return values, states
 
-    def give(self, line: socket.socket) -> None:
-        """In a fork of a frozen copy: hands over what is asked for at the other end."""
+    @contextmanager
+    def _ordered(self, step: int, wanted: jail_pb2.Wanted, borrow: Borrow) -> Iterator[socket.socket]:
+        """The line on which it will come. Raises NotKept."""
+        line = borrow(step)
+        if line is None:
+            raise NotKept("this runtime keeps no former states")
+        with line:
+            with suppress(BrokenPipeError, ConnectionResetError):  # why, is found out by who waits for it
+                parcels.order(line, wanted)
+            yield line
+
+    def give(self, line: socket.socket, files: int | None = None) -> None:
+        """In a fork of a frozen copy: hands over what is asked for at the other end.
+
+        files: the version of the working directory that goes with this state; None where who asks has another one.
+        """
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             wanted = parcels.ordered(line)
             if wanted is None:
+                return
+            if wanted.files:
+                if files is None:
+                    parcels.refuse(line, "files are not lent to another jail")
+                else:
+                    parcels.tell_files(line, files)
                 return
             try:
                 content = self._packed(wanted)

@@ -54,6 +54,11 @@ def hand_over(line: socket.socket, content: Content) -> None:
     content.close()
 
 
+def tell_files(line: socket.socket, number: int) -> None:
+    """number: of a version of the working directory. Raises OSError when nobody is there any more."""
+    send_packet(line, jail_pb2.Given(files=number).SerializeToString())
+
+
 def refuse(line: socket.socket, reason: str) -> None:
     """Raises OSError when nobody is there any more."""
     send_packet(line, jail_pb2.Given(refused=reason).SerializeToString())
@@ -61,6 +66,25 @@ def refuse(line: socket.socket, reason: str) -> None:
 
 def received(line: socket.socket, step: int) -> list[memoryview]:
     """The parts of a parcel, in private pages. Raises NotKept with the reason when there is none."""
+    given, descriptors = _answer(line, step)
+    if given.WhichOneof("body") != "content":
+        raise NotKept(given.refused)
+    content = Content.delivered(given.content, descriptors)
+    parts = content.unpack()
+    content.close()
+    return parts
+
+
+def told_files(line: socket.socket, step: int) -> int:
+    """As `tell_files` has it. Raises NotKept with the reason where nobody tells."""
+    given, _ = _answer(line, step)
+    if given.WhichOneof("body") != "files":
+        raise NotKept(given.refused)
+    return given.files
+
+
+def _answer(line: socket.socket, step: int) -> tuple[jail_pb2.Given, list[int]]:
+    """Raises NotKept."""
     poll = select.poll()
     poll.register(line, select.POLLIN)
     if not poll.poll(PATIENCE * 1000):
@@ -70,13 +94,7 @@ def received(line: socket.socket, step: int) -> list[memoryview]:
         packet = receive_packet(line)
     if packet is None:
         raise NotKept(f"no copy of the state after step {step} is kept, or none that could give it away")
-    given = jail_pb2.Given.FromString(packet.data)
-    if given.WhichOneof("body") != "content":
-        raise NotKept(given.refused)
-    content = Content.delivered(given.content, packet.descriptors)
-    parts = content.unpack()
-    content.close()
-    return parts
+    return jail_pb2.Given.FromString(packet.data), packet.descriptors
 
 
 def packed(

@@ -14,6 +14,9 @@ __builtins__ = BUILTINS
 
 _LINES = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ (\d+) *(.*)$", re.MULTILINE)
 
+_NO_FILES = b"[", b"/memfd:", b"/dev/zero", b"/SYSV"
+"""How memory is called that has an inode and lies in no folder."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Region:
@@ -45,6 +48,13 @@ class MemoryMap:
             return None
         region = _region(*self._lines[position])
         return region if address < region.end else None
+
+    def files(self) -> tuple[frozenset[int], frozenset[str]] | None:
+        """Inodes and paths of files that are mapped; None where that is closed to the process."""
+        if not self._lines:
+            return None
+        named = [line for line in self._lines if line[4] and not line[4].startswith(_NO_FILES)]
+        return frozenset(int(line[3]) for line in named), frozenset(os.fsdecode(line[4]) for line in named)
 
     def shared_with_copies(self) -> list[Region]:
         """Memory of which a forked copy has no version of its own: what one writes, the other sees."""

@@ -40,6 +40,16 @@ def descriptors() -> Iterable[int]:
         return range(_limits(resource.RLIMIT_NOFILE)[0])
 
 
+def files() -> frozenset[tuple[int, int]]:
+    """Device and inode of all that is open."""
+    found = set[tuple[int, int]]()
+    for number in descriptors():
+        with suppress(OSError):
+            status = _fstat(number)
+            found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
 def remember() -> Positions:
     """The positions of all regular files, by descriptor. To be called right before a fork."""
     return {number: found for number in descriptors() if (found := _position(number))}

@@ -72,13 +72,13 @@ class Copies:
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
         adopt: Callable[[int, bytes], None],
-        answer: Callable[[socket.socket], None],
+        answer: Callable[[socket.socket, int], None],
     ) -> None:
         """line: descriptor of the line to the warden, -1 for none. files: the working directory, kept with each copy.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
-        namespace (see `difference`). answer: see `borrow`.
+        namespace (see `difference`). answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket.socket(fileno=line) if line >= 0 else None
         self._inode = os.fstat(line).st_ino if line >= 0 else 0
@@ -255,7 +255,7 @@ class Copies:
             self._unkept = ""
             holdings.sever()
             copy = os.getpid()
-            freeze(there, self._go_on, self._answer)
+            freeze(there, self._go_on, lambda line: self._answer(line, files))
             holdings.restore()
             self.severed = holdings.links
             self.amiss = self._files.restore(files)

@@ -7,9 +7,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+from cenote_worker.in_jail.forking import open_files
+from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions.store import VersionLost
-from cenote_worker.in_jail.workdir_versions.versions import Restored, WorkdirVersions
+from cenote_worker.in_jail.workdir_versions.versions import InUse, NotBrought, Restored, WorkdirVersions
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.tracking.files import KEPT_FILES
 
@@ -49,6 +51,25 @@ class KeptFiles:
             return NONE
         self.unkept = ""
         return number
+
+    def bring(self, number: int, paths: Collection[str]) -> str:
+        """Makes these paths what they were in a version. Gives why they are not that now; empty when they are.
+
+        Never raises.
+        """
+        if number == NONE:
+            return "the working directory was not kept with that state"
+        mapped = MemoryMap().files()
+        if mapped is None:
+            return "nobody can tell here which files are in use"
+        used = InUse(opened=open_files.files(), mapped=mapped[0], paths=mapped[1])
+        try:
+            self._versions.bring(number, paths, used)
+        except (NotBrought, VersionLost) as reason:
+            return str(reason)
+        except Exception as error:  # a full disk; or a cell has replaced what this calls
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     def wanted(self, numbers: Collection[int], newest: int) -> None:
         """Drops what no copy has any more. newest: that the warden has heard of; later ones are on their way."""

@@ -24,7 +24,7 @@ class Restoring:
 
     def __init__(self, top: str, store: Store, present: Tree, target: Tree) -> None:
         self._top, self._store = top, store
-        self._present, self._target = present, target
+        self._present, self._target = dict(present), target
         self._problems: dict[str, str] = {}
         self._links: dict[tuple[int, int], str] = {}
         self.changed = 0
@@ -34,6 +34,7 @@ class Restoring:
         mask = os.umask(0)  # where modes cannot be changed, a file is at least made with its own
         try:
             self._open_folders()
+            self._give_names_back()
             for path in reversed(self._present):  # what is in a folder comes after it, so goes before it
                 if path not in self._target or self._is_another_kind(path):
                     self._attempt(path, self._remove)
@@ -64,6 +65,19 @@ class Restoring:
             if entry.kind == "folder" and entry.signature.mode & _ACCESSIBLE != _ACCESSIBLE:
                 with suppress(OSError), opened(self._top, path) as folder:
                     os.chmod(folder, _ACCESSIBLE)  # noqa: PTH101
+
+    def _give_names_back(self) -> None:
+        """A file that goes by another name now gets its old one: whoever has it open goes on with this very file."""
+        names = {entry.signature.file: path for path, entry in self._present.items() if entry.kind == "file"}
+        for path, wanted in self._target.items():
+            there, name = self._present.get(path), names.get(wanted.signature.file)
+            if wanted.kind != "file" or name is None or (there is not None and there.kind != "file"):
+                continue
+            if there is None or there.signature.file != wanted.signature.file:
+                folder_path, own = parent_of(path)
+                with suppress(OSError), opened(self._top, folder_path) as folder:  # else another file is made
+                    self._link(name, own, folder)
+                    self._present[path] = self._present[name]
 
     def _is_another_kind(self, path: str) -> bool:
         wanted, there = self._target[path], self._present[path]

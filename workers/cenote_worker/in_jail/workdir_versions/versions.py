@@ -7,11 +7,14 @@ not linking, since a cell may write into any file that it can name; what cannot 
 from __future__ import annotations
 
 import os
+import stat
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.workdir_versions import clock
+from cenote_worker.in_jail.workdir_versions import bringing, clock
+from cenote_worker.in_jail.workdir_versions.bringing import InUse, NotBrought
 from cenote_worker.in_jail.workdir_versions.entry import Entry, Signature, Tree, parent_of
 from cenote_worker.in_jail.workdir_versions.folders import opened
 from cenote_worker.in_jail.workdir_versions.restoring import Restoring
@@ -114,6 +117,21 @@ class WorkdirVersions:
             not_named=max(0, len(skipped) - MAX_SKIPPED),
         )
 
+    def bring(self, version: int, paths: Collection[str], used: InUse) -> None:
+        """Make these paths what they were, and leave all others as they are; one that was not there goes.
+
+        Raises NotBrought: of whatever could not be made so, or may be noticed by somebody else, nobody should rely on
+        the rest either. VersionLost; nothing has been changed then. OSError, TooManyEntries.
+        """
+        target = bringing.wanted(self._store.load(version), paths)
+        tree = self._look()
+        linked = [path for path in paths if path in tree and self._has_names(path)]
+        there = bringing.present(tree, target, paths, linked, self._top, used)
+        problems = Restoring(self._top, self._store, there, target).run()
+        self._learn_part(paths, target)
+        for path, reason in problems.items():
+            raise NotBrought(f"{path}: {reason}")
+
     def drop(self, version: int) -> None:
         """Free what only this version has."""
         self._store.drop(version)
@@ -194,6 +212,22 @@ class WorkdirVersions:
         self._last, self._last_version = tree, version
         return tree
 
+    def _learn_part(self, paths: Collection[str], target: Tree) -> None:
+        """What of the last version these paths are, so that their bytes are not copied once more."""
+        now = self._look()
+        changed = [path for path in paths if path in now]
+        self._wait_for_a_tick(changed, now)
+        self._last = {path: entry for path, entry in self._last.items() if path not in paths}
+        self._last |= {
+            path: target[path]._replace(signature=now[path].signature) for path in changed if path in target
+        }
+        self._last_version = None
+
+    def _has_names(self, path: str) -> bool:
+        """Whether it is a file with more than one."""
+        status = os.lstat(f"{self._top}/{path}")
+        return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
 
 class _Copies:
     """The copies that one record makes. files, bytes: how many."""
@@ -246,4 +280,4 @@ def _shared_files() -> frozenset[int]:
     return frozenset(region.inode for region in MemoryMap().shared_with_copies())
 
 
-__all__ = ["Recorded", "Restored", "Skipped", "VersionLost", "WorkdirVersions"]
+__all__ = ["InUse", "NotBrought", "Recorded", "Restored", "Skipped", "VersionLost", "WorkdirVersions"]
