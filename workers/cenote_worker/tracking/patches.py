@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -86,6 +87,11 @@ class Part:
     home: object
     key: str
     value: object
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is pickled by its content in any case."""
+        return type(self.value) in (dict, list, set)
 
     def items(self) -> list[object]:
         return parts_of(self.value, _SPOKEN_OF)
@@ -247,6 +253,19 @@ class Patches:
                 dotted = self._library_name(home, own_modules)
                 if dotted and (dotted, key) not in _ELSEWHERE and dotted not in _SET_BY_ATTRIBUTES:
                     self.met[id(held)] = Part(dotted=dotted, home=home, key=key, value=held)
+
+    def meet(self, dotted: str, key: str) -> object:
+        """What a library has under this name, from now on known by whatever name. Raises KeyError, ImportError."""
+        home = importlib.import_module(dotted)
+        held = vars(home)[key]
+        self.met[id(held)] = Part(dotted=dotted, home=home, key=key, value=held)
+        return held
+
+    def parts(self) -> dict[int, Part]:
+        """Those that their libraries still have."""
+        return {
+            each: part for each, part in self.met.items() if _table(part.home).get(part.key) is part.value
+        }
 
     def _on_parts(self, before: Before) -> set[str]:
         """Notes libraries of which something was changed by a name of the user's."""

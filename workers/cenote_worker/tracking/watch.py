@@ -321,9 +321,9 @@ class Watch:
         known = [(each, self._album.known(each)) for each in writes]
         found = {each: picture.stays for each, picture in known if picture is not None and picture.stays}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
-        parts = self._album.patches.met.keys()
+        parts = {each for each, part in self._album.patches.parts().items() if part.is_plain}
         theirs = {
-            each: "it is, or holds, an object that a library has"
+            each: "it is, or holds, a container that a library has"
             for each, picture in known
             if picture is not None and not picture.holds.keys().isdisjoint(parts)
         }
