@@ -63,6 +63,8 @@ def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:
 
 def imported_of(facts: Facts, own_modules: Collection[str]) -> set[str]:
     """Modules of the user's that the code imports, or takes names of; and what is not imported yet, which may be."""
+    if "import_module" in facts.attributes | facts.loads:  # by a text, which may come from anywhere
+        return {*own_modules}
     named = facts.imports | facts.submodules
     return {each for each in named if each in own_modules or (each in facts.imports and each not in _modules)}
 

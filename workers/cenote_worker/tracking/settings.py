@@ -28,8 +28,8 @@ _SETTERS: Final = frozenset(
 
 _MOVING: Final = frozenset(
     ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite",
-     "lseek", "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd", "eventfd_read", "eventfd_write",
-     "preadv", "pwritev", "splice", "timerfd_create", "pidfd_open")
+     "lseek", "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd", "eventfd_read",
+     "eventfd_write", "preadv", "pwritev", "splice", "timerfd_create", "pidfd_open")
 )  # fmt: skip
 """Functions of `os` by which descriptors come and go, and move: to a program those are numbers."""
 
