@@ -88,6 +88,20 @@ def test_a_class_that_cannot_be_pickled_here_says_so_and_is_made_again(runtime: 
     assert "('Odd', 2, 1)" == runtime.execute("type(odd).__name__, x, y").value
 
 
+def test_lines_of_functions_come_over_with_them(runtime: PythonRuntime) -> None:
+    """A traceback shows them, and who asks for the source of a function is given it."""
+    cells = (
+        "def f(): return 1 / 0",
+        "x = 1",
+        "import inspect, traceback\ntry: f()\nexcept ZeroDivisionError: t = traceback.format_exc(), x",
+    )
+    result = patched(runtime, cells, 2, "x = 2")
+    assert ("applied", False) == (result.status, 1 in result.steps_rerun)
+    assert "(2, True, 'def f(): return 1 / 0\\n')" == runtime.execute(
+        "t[1], 'def f(): return 1 / 0' in t[0], inspect.getsource(f)"
+    ).value
+
+
 def test_frames_of_polars_come_over(runtime: PythonRuntime) -> None:
     """Its threads are why the state cannot be kept."""
     cells = (

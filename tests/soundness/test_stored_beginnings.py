@@ -232,6 +232,17 @@ LOST: dict[str, tuple[str, str, str]] = {
         "d",
     ),
     "the source of a function": ("import inspect\ndef f():\n  return 3", "d = inspect.getsource(f)", "d"),
+    "a container of a library": (
+        "from keyword import kwlist",
+        "kwlist.append('zz'); import keyword; d = 'zz' in keyword.kwlist",
+        "d",
+    ),
+    "an object of a library": (
+        "from json import _default_decoder as j",
+        "import json; d = j is json._default_decoder",
+        "d",
+    ),
+    "a descriptor": ("import os; e = os.eventfd(3)", "d = os.eventfd_read(e)", "d"),
     "a submodule": (
         "import xml\nimport xml.dom.minidom as _; del _",
         "d = xml.dom.minidom.Node.__name__",

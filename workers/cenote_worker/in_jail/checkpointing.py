@@ -182,6 +182,8 @@ class Checkpointing:
             id(getattr(builtins, name)): ("helper", name) for name in _HELPERS if hasattr(builtins, name)
         }
         streams = (("stdout", sys.__dict__.get("stdout")), ("stderr", sys.__dict__.get("stderr")))
+        if (tracker := self._kernel.tracker) is not None:
+            anchors |= {each: ("library", told) for each, told in tracker.parts_of_libraries().items()}
         return anchors | {id(s): ("stream", name) for name, s in streams if isinstance(s, CellStream)}
 
     # -- restoring --
@@ -267,6 +269,11 @@ class Checkpointing:
                 return self._kernel.module
             case "helper":
                 return vars(builtins)[name]
+            case "library" if self._kernel.tracker is not None:
+                return self._kernel.tracker.part_of_library(name)
+            case "library":
+                dotted, _, key = name.partition(":")
+                return vars(importlib.import_module(dotted))[key]
         return vars(sys)[name]
 
     def _begun(self) -> Rebuilding:

@@ -70,6 +70,15 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._bare: set[int] = set()
         self._owned = owned
 
+    def dump(self, obj: Any) -> Any:
+        """Raises NotKept for a container that a library has: those are always pickled by their content."""
+        done = super().dump(obj)
+        if any(kind == "library" for kind, _ in self._anchors.values()):
+            met = self.memo.copy()
+            if any(type(met[each][1]) in (dict, list, set) for each in met.keys() & self._anchors.keys()):
+                raise NotKept("it is, or holds, a container that a library has")
+        return done
+
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
         if kind is types.FunctionType and id(obj) not in self._anchors:

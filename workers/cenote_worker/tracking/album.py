@@ -29,7 +29,10 @@ _LARGE = 2_000
 _INTERNAL: Final = frozenset(
     ("__builtins__", "__warningregistry__", "__name__", "__doc__", "__package__", "__loader__", "__spec__")
 )
-"""What a module has of itself."""
+"""What a namespace has of itself."""
+
+_OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__path__"}
+"""What a module has of itself; whatever else begins like these may have been set, and may be what gives the rest."""
 
 
 class Album:
@@ -142,6 +145,23 @@ class Album:
         """What it has from now on may use these. anew: and nothing that it could use before."""
         before = frozenset[Location]() if anew else self._lent.get(location, frozenset())
         self._lent[location] = before | (others - {location})
+
+    def lent_ones(self) -> dict[Location, Picture]:
+        """What was handed to others, with its latest picture."""
+        lent = frozenset[Location]().union(*self._lent.values())
+        return {each: self._pictures[each] for each in lent if each in self._pictures}
+
+    def hand_on(self, location: Location, was: Picture) -> None:
+        """A name that was lent has another object now: what it had is lent under the other names that have of it."""
+        heirs = self.holding(was.holds) - {location}
+        for borrower in [borrower for borrower, lent in self._lent.items() if location in lent]:
+            self._lent[borrower] |= heirs - {borrower}
+
+    def holding(self, identities: Iterable[int]) -> set[Location]:
+        """Those that hold any of these objects, as by the latest pictures."""
+        wanted = set(identities)
+        found = {other for identity in self._owners.keys() & wanted for other in self._owners[identity]}
+        return found | {other for other in self._large if not wanted.isdisjoint(self._pictures[other].holds)}
 
     def refers(self, location: Location, picture: Picture) -> frozenset[Location]:
         """What its code may use, that which was lent to it included."""
@@ -304,7 +324,7 @@ class Album:
         own = self.own_modules.found.get(dotted)
         if own is None:
             return self.patches.values(dotted)
-        return {key: item for key, item in vars(own).items() if type(key) is str and key[:2] != "__"}
+        return {key: item for key, item in vars(own).items() if type(key) is str and key not in _OF_MODULES}
 
     def modules(self) -> list[Location]:
         """The user's own, and what was set on others."""

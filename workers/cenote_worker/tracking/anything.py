@@ -25,7 +25,17 @@ _MAIN: Final = frozenset(("__main__", "__mp_main__"))
 """Modules that are the namespace; the second name is that of `multiprocessing`."""
 
 _FRAMES: Final = frozenset(
-    ("f_globals", "f_locals", "f_back", "tb_frame", "gi_frame", "cr_frame", "__globals__", "__subclasses__")
+    (
+        "f_globals",
+        "f_locals",
+        "f_back",
+        "tb_frame",
+        "gi_frame",
+        "cr_frame",
+        "__globals__",
+        "__subclasses__",
+        "__weakref__",
+    )
 )
 _REFLECTION: Final = frozenset(
     (
@@ -36,9 +46,12 @@ _REFLECTION: Final = frozenset(
         "_getframe",
         "currentframe",
         "_current_frames",
+        "getrefcount",
+        "getweakrefcount",
+        "getweakrefs",
     )
 )
-_REFLECTING: Final = frozenset(("gc", "sys", "inspect"))
+_REFLECTING: Final = frozenset(("gc", "sys", "inspect", "weakref", "_weakref"))
 _LATER: Final = frozenset(
     ("atexit", "signal", "sys.settrace", "sys.setprofile", "faulthandler", "ctypes", "cffi")
 )
@@ -59,15 +72,13 @@ _BY_NAME: Final = {
     "unittest": frozenset(("main", "TestLoader", "defaultTestLoader", "patch", "start", "stop")),
     "doctest": frozenset(("testmod", "run_docstring_examples")),
     "typing": frozenset(("get_type_hints",)),
-    "decimal": frozenset(("flags", "clear_flags")),
+    "multiprocessing": frozenset(("SharedMemory", "ShareableList")),
     "cProfile": frozenset(("run", "runctx")),
     "profile": frozenset(("run", "runctx")),
     "runpy": frozenset(("run_module", "run_path")),
     "code": frozenset(("interact", "InteractiveInterpreter", "InteractiveConsole")),
 }
 """By library: what looks names up in `__main__` that its caller does not speak of, or sees what is not watched."""
-
-_OF_CONTEXTS: Final = frozenset(("prec", "rounding", "Emin", "Emax", "capitals", "clamp", "traps"))
 
 _ABSTRACT: Final = frozenset(("abc", "collections", "numbers", "io", "importlib", "os", "numpy", "typing"))
 """Libraries with abstract classes: which classes are registered with one of them shows nowhere."""
@@ -94,7 +105,8 @@ _TIMES: Final = frozenset(
     )
 )
 _PLACES: Final = frozenset(
-    ("format_exc", "format_exception", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
+    ("format_exc", "format_exception", "getcomments", "getdoc", "print_exc", "print_exception", "print_tb",
+     "print_stack", "format_tb", "format_stack", "extract_tb", "getsource", "getsourcelines",
      "findsource", "co_firstlineno", "co_lines", "co_positions", "tb_lineno", "f_lineno", "lineno",
      "TracebackException", "StackSummary", "walk_tb", "__firstlineno__")
 )  # fmt: skip
@@ -150,17 +162,9 @@ def sees_everything(
         reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _BY_ANY_NAME)]
     if registered and registers(facts, libraries):
         reasons.append("it registers a class with an abstract one")
-    if "decimal" in libraries and _takes_context_whole(facts):
-        reasons.append("it may show the flags of the decimal context")
     for library in sorted(libraries & _BY_NAME.keys()):
         reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
     return tuple(reasons)
-
-
-def _takes_context_whole(facts: Facts) -> bool:
-    """Whether it asks for the context, and not for the sake of one of its settings."""
-    asks = any(chain.endswith("getcontext()") for chain in facts.chains)
-    return asks and _OF_CONTEXTS.isdisjoint(facts.attributes | facts.sets)
 
 
 def registers(facts: Facts, libraries: frozenset[str]) -> bool:

@@ -109,7 +109,7 @@ def array(
         graph.shown.append((start, start + owner.nbytes))
     offset = value.__array_interface__["data"][0] - start
     place = graph.place(owner), offset, _steps(value), value.flags.writeable
-    return (_spelled(value.dtype), value.shape, place, held, _data(graph, value))
+    return (_spelled(graph, value.dtype), value.shape, place, held, _data(graph, value))
 
 
 def _only_shows(graph: Graph, value: np.ndarray[Any, Any], base: object) -> bool:
@@ -148,9 +148,10 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
     return owner, base
 
 
-def _spelled(dtype: np.dtype[Any]) -> str:
+def _spelled(graph: Graph, dtype: np.dtype[Any]) -> object:
+    """With what the user has put beside it, which may be anything."""
     spelled = dtype.str if dtype.names is None else str(dtype.descr)
-    return spelled if dtype.metadata is None else f"{spelled} {dict(dtype.metadata)}"
+    return spelled if dtype.metadata is None else (spelled, graph.mapping(dict(dtype.metadata)))
 
 
 def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
@@ -181,11 +182,11 @@ def _void(graph: Graph, value: np.void) -> object:
     graph.changeable(value)
     if value.dtype.hasobject or value.base is not None:
         return graph.follow(value)
-    return (_spelled(value.dtype), value.tobytes())
+    return (_spelled(graph, value.dtype), value.tobytes())
 
 
-def _dtype(_graph: Graph, value: np.dtype[Any]) -> object:
-    return _spelled(value)
+def _dtype(graph: Graph, value: np.dtype[Any]) -> object:
+    return _spelled(graph, value)
 
 
 def _universal(graph: Graph, value: np.ufunc) -> object:

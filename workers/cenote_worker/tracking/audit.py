@@ -70,6 +70,9 @@ _HARMLESS: Final = frozenset(
 )  # fmt: skip
 """Modules that look at the frame of whoever calls them for the name of its module only."""
 
+_OF_POLARS: Final = "_get_stack_locals"
+"""The function in Polars that looks for frames which a query names."""
+
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
@@ -174,13 +177,24 @@ class Noted:
 
     def _frame(self, arguments: tuple[object, ...]) -> None:
         frame = arguments[0] if arguments else None
-        if type(frame) is not FrameType or frame.f_globals is not self._namespace:
+        if type(frame) is not FrameType:
+            return
+        if frame.f_globals is not self._namespace:
+            if frame.f_code.co_name == _OF_POLARS and _library(frame) == "polars":
+                self._look_up(frame.f_locals.get("named"))
             return
         asked = _asking().f_globals.get("__name__")
         text = _TEXTS[asked](_asking()) if type(asked) is str and asked in _TEXTS else None
         if text is not None:
             self.named |= {("__main__", word) for word in _WORD.findall(text)}
         elif type(asked) is not str or not {asked, asked.partition(".")[0]} & _HARMLESS:
+            self.frames = True
+
+    def _look_up(self, named: object) -> None:
+        """A library goes through the frames of all that called it, for these names or for any."""
+        if isinstance(named, set | frozenset | list | tuple | dict):
+            self.named |= {("__main__", str(each)) for each in named}
+        else:
             self.frames = True
 
 

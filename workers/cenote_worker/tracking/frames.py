@@ -51,7 +51,7 @@ class Frames:
             (pandas.Index, self._index),
             (pandas.api.extensions.ExtensionArray, self._extension),
             (pandas.api.extensions.ExtensionDtype, self._text),
-            (pandas._libs.tslibs.offsets.BaseOffset, self._text),
+            (pandas._libs.tslibs.offsets.BaseOffset, self._offset),
         )
 
     def handler(self, cls: type) -> Handler | None:
@@ -133,6 +133,11 @@ class Frames:
     def _moment(self, graph: Graph, value: Any) -> object:
         zone = getattr(value, "tzinfo", None)
         return (value._value, value.unit, None if zone is None else graph.token(zone))
+
+    def _offset(self, graph: Graph, value: Any) -> object:
+        """Its text does not say which days are left out. What counts them is made of the rest."""
+        told = {key: repr(item) for key, item in value.kwds.items() if key != "calendar"}
+        return (repr(value), value.n, value.normalize, told, graph.token(type(value)))
 
     def _text(self, _graph: Graph, value: object) -> object:
         return repr(value)

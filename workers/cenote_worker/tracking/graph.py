@@ -23,6 +23,7 @@ from cenote_worker.trace import ANYTHING, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
 from cenote_worker.tracking.facts import Facts, facts_of
+from cenote_worker.tracking.own_modules import imported_of
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.untouched import Untouched
 
@@ -179,6 +180,7 @@ class Graph:
         """The user's code, which may run when the object is used. home: its module; empty for the namespace's."""
         facts = facts_of(code)
         self.facts |= facts
+        self.refers.update(map(module, imported_of(facts, self.own_modules)))
         if home:
             self.refers.add(module(home))
         else:

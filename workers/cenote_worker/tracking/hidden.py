@@ -45,7 +45,7 @@ _SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 
 _LIBRARY: Final = {
     "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
-    "joblib.parallel": "joblib",
+    "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy",
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
@@ -301,14 +301,21 @@ def _printing() -> object:
     return repr((numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize()))
 
 
+def _gaps() -> object:
+    """Of masked arrays of numpy: how their gaps print, and what fills them."""
+    core = _modules["numpy.ma.core"]
+    return repr((vars(core.masked_print_option), core.default_filler))
+
+
+def _polynomials() -> object:
+    """Of numpy: whether they print with signs that only some have."""
+    base = _modules["numpy.polynomial._polybase"]
+    return repr(base.ABCPolyBase._use_unicode)
+
+
 def _decimals() -> object:
-    """Without the flags, which every division may raise."""
-    context = decimal.getcontext()
-    traps = sorted(signal.__name__ for signal, trapped in context.traps.items() if trapped)
-    return (
-        context.prec, context.rounding, context.Emin, context.Emax, context.capitals, context.clamp, traps,
-        repr(decimal.DefaultContext).partition("flags=")[0],
-    )  # fmt: skip
+    """With the flags: they are raised once, and stay."""
+    return repr(decimal.getcontext()), repr(decimal.DefaultContext).partition("flags=")[0]
 
 
 def _of_sklearn() -> object:
@@ -329,6 +336,7 @@ def _files_in_memory() -> object:
 _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
     ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
+    ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials),
 )  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),

@@ -14,7 +14,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.classes import is_class, is_module, mro
+from cenote_worker.tracking.classes import attributes, is_class, is_module, module_of, mro
 
 __builtins__ = BUILTINS
 
@@ -32,6 +32,12 @@ _KEEPING_CACHES: Final = frozenset(
 )  # fmt: skip
 """Libraries whose modules change for reasons that no program sees, have nothing to be set, or are known otherwise."""
 
+_WITH_TABLES: Final = frozenset(("pandas.tseries.holiday",))
+"""Modules of those libraries that note which classes there are."""
+
+_OF_OTHERS: Final = frozenset(("cenote_worker", "matplotlib"))
+"""Objects of theirs are the jail's own, or change as they are used and are known as figures are."""
+
 _FIXED: Final = frozenset(
     (FunctionType, BuiltinFunctionType, ModuleType, MethodType, type, str, int, float, bool)
 )
@@ -46,13 +52,15 @@ def homes(found: Iterable[object]) -> Iterator[ModuleType]:
     """The modules that are among these values, or that classes and functions among them belong to."""
     for value in found:
         module = value if isinstance(value, ModuleType) and is_module(value) else _home(value)
-        if type(module) is ModuleType and _top(module) not in _KEEPING_CACHES:
+        if type(module) is ModuleType and (
+            _top(module) not in _KEEPING_CACHES or module.__name__ in _WITH_TABLES
+        ):
             yield module
 
 
 def insides(module: ModuleType) -> Insides:
     table = vars(module).copy()
-    return {key: [value, *_parts(value)] for key, value in table.items() if key[:2] != "__"}
+    return {key: [value, *parts_of(value)] for key, value in table.items() if key[:2] != "__"}
 
 
 def different(before: Insides, after: Insides) -> Iterator[str]:
@@ -69,16 +77,26 @@ def is_plain(value: Any, depth: int = 3) -> bool:
     """Whether a picture of it will be the same for as long as it is: there is nothing in it that cannot be seen."""
     if value is None or type(value) in _FIXED or is_class(value):
         return True
-    parts = _parts(value)
+    parts = parts_of(value)
     seen = bool(parts) or is_container(value)
     return seen and depth > 0 and all(is_plain(part, depth - 1) for part in parts)
 
 
-def _parts(value: Any) -> list[object]:
+def is_part(value: Any) -> bool:
+    """Whether a library may have it to keep something in: a container, or an instance with a dictionary."""
+    cls = type(value)
+    if cls in _FIXED or is_class(value) or ModuleType in mro(cls) or "_member_map_" in attributes(cls):
+        return False
+    if module_of(cls).partition(".")[0] in _OF_OTHERS:
+        return False
+    return is_container(value) or bool(_attributes(value))
+
+
+def parts_of(value: Any, most: int = LARGE) -> list[object]:
     """Of a container, and of an instance with a dictionary."""
     if type(value) in _FIXED or is_class(value):
         return []
-    return items_of(value) if is_container(value) else _attributes(value)
+    return items_of(value, most) if is_container(value) else _attributes(value)
 
 
 def is_container(value: object) -> bool:

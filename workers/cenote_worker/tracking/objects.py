@@ -333,7 +333,11 @@ def cell(graph: Graph, value: CellType) -> object:
 def code(graph: Graph, value: CodeType) -> object:
     """Whoever has it can make a function of it."""
     graph.code(value, "")
-    return code_digest(value)
+    return (
+        code_digest(value),
+        value.co_firstlineno,
+        value.co_linetable,
+    )  # two are equal only where they stand alike
 
 
 def method(graph: Graph, value: MethodType) -> object:
@@ -362,6 +366,15 @@ def weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
     """What it refers to may go at any time; while it is there, it can be changed through the reference."""
     graph.unknown("a weak reference")
     return graph.tokens((_referred(value), *held_by(value)))
+
+
+def finalizer(graph: Graph, value: weakref.finalize[Any, Any]) -> object:
+    """What it calls, and of which object, is in a table of its class."""
+    graph.unknown("a weak reference")
+    graph.changeable(value)
+    graph.finalizes = True
+    known = value.peek()
+    return None if known is None else graph.tokens(known)
 
 
 def _mourners(graph: Graph, value: object) -> Iterator[object]:

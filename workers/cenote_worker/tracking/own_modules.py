@@ -11,6 +11,7 @@ from types import ModuleType
 import cenote_worker
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
 
@@ -58,6 +59,14 @@ def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:
         for dotted in imported
         if "." not in dotted or dotted in imports or dotted.rpartition(".")[0] in imports
     }
+
+
+def imported_of(facts: Facts, own_modules: Collection[str]) -> set[str]:
+    """Modules of the user's that the code imports, or takes names of; and what is not imported yet, which may be."""
+    if "import_module" in facts.attributes | facts.loads:  # by a text, which may come from anywhere
+        return {*own_modules}
+    named = facts.imports | facts.submodules
+    return {each for each in named if each in own_modules or (each in facts.imports and each not in _modules)}
 
 
 def _end() -> tuple[int, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
@@ -22,8 +23,10 @@ from cenote_worker.tracking.insides import (
     homes,
     insides,
     is_container,
+    is_part,
     is_plain,
     items_of,
+    parts_of,
 )
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.settings import FEATURES, libraries_set
@@ -67,11 +70,31 @@ class Before:
     """What a step may set. tables: library objects by their dotted name, with the attributes that they had.
 
     containers: by that name and the attribute's, with the items that they had. modules: those that it calls into.
+    parts: what has no need to be spoken of, since the user's names lead to it, by its id.
     """
 
     tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
     containers: dict[tuple[str, str], list[object]] = field(default_factory=dict)
     modules: dict[str, tuple[ModuleType, Insides]] = field(default_factory=dict)
+    parts: dict[int, list[object]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A container or an instance that is an attribute of a library's module."""
+
+    dotted: str
+    home: object
+    key: str
+    value: object
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is pickled by its content in any case."""
+        return type(self.value) in (dict, list, set)
+
+    def items(self) -> list[object]:
+        return parts_of(self.value, _SPOKEN_OF)
 
 
 class MetInLibraries(Protocol):
@@ -79,6 +102,7 @@ class MetInLibraries(Protocol):
 
     packages: frozenset[str]
     classes: dict[int, type]
+    of_libraries: set[int]
 
 
 class Patches:
@@ -93,6 +117,8 @@ class Patches:
         self._called = set[str]()
         """Libraries that are found for whom they call only."""
         self._features = frozenset[str]()
+        self.met: dict[int, Part] = {}
+        """By their ids: objects of libraries that code has spoken of, and that a user's name may lead to."""
 
     @property
     def version(self) -> Version:
@@ -115,14 +141,15 @@ class Patches:
         }
         called = {str(each.__name__): each for each in homes(self._called_by(facts))}
         modules = {key: (each, insides(each)) for key, each in called.items() if key not in own_modules}
+        parts = {each: self.met[each].items() for each in met.of_libraries}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
-            return Before(containers=containers, modules=modules)
+            return Before(containers=containers, modules=modules, parts=parts)
         tables = dict[str, tuple[object, dict[str, object]]]()
         for target in self._targets(facts, met):
             dotted = self._library_name(target, own_modules)
             if dotted:
                 tables[dotted] = target, dict(_table(target))
-        return Before(tables=tables, containers=containers, modules=modules)
+        return Before(tables=tables, containers=containers, modules=modules, parts=parts)
 
     def _called_by(self, facts: Facts) -> Iterator[object]:
         """What may be a module of a library that the code calls into, or a function or a class of one."""
@@ -162,7 +189,8 @@ class Patches:
         been handed anything.
         """
         unseen = self._after_calls(facts, libraries, own_modules) | self._inside(before)
-        unseen |= self._on_results(facts, own_modules)
+        unseen |= self._on_results(facts, own_modules) | self._on_parts(before)
+        self._meet(facts, own_modules)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
             if chain[-1:] == "=" and (holder := self._holder(owner, own_modules)):
@@ -206,6 +234,51 @@ class Patches:
                 self._keys(dotted, module)
                 self._unseen[dotted] = fresh()
                 unseen.add(dotted)
+        return unseen
+
+    def _meet(self, facts: Facts, own_modules: Mapping[str, ModuleType]) -> None:
+        """Remembers what the code has taken from libraries: it may be known by another name from now on."""
+        taken = {chain.removesuffix("()") for chain in facts.chains} | facts.submodules
+        if facts.star:
+            modules = {each: _modules.get(each) for each in facts.imports}
+            taken |= {
+                f"{each}.{key}" for each, found in modules.items() if found is not None for key in vars(found)
+            }
+        for chain in taken:
+            owner, _, key = chain.rpartition(".")
+            home = self._resolve(owner) if owner else None
+            home = _modules.get(owner) if home is None else home
+            held = _table(home).get(key) if home is not None and is_module(home) else None
+            if held is not None and is_part(held):
+                dotted = self._library_name(home, own_modules)
+                if dotted and (dotted, key) not in _ELSEWHERE and dotted not in _SET_BY_ATTRIBUTES:
+                    self.met[id(held)] = Part(dotted=dotted, home=home, key=key, value=held)
+
+    def meet(self, dotted: str, key: str) -> object:
+        """What a library has under this name, from now on known by whatever name. Raises KeyError, ImportError."""
+        home = importlib.import_module(dotted)
+        held = vars(home)[key]
+        self.met[id(held)] = Part(dotted=dotted, home=home, key=key, value=held)
+        return held
+
+    def parts(self) -> dict[int, Part]:
+        """Those that their libraries still have."""
+        return {
+            each: part for each, part in self.met.items() if _table(part.home).get(part.key) is part.value
+        }
+
+    def _on_parts(self, before: Before) -> set[str]:
+        """Notes libraries of which something was changed by a name of the user's."""
+        unseen = set[str]()
+        for each, was in before.parts.items():
+            part = self.met[each]
+            if not _same(was, part.items()):
+                keys = self._keys(part.dotted, part.home)
+                if is_plain(part.value):
+                    keys.add(part.key)
+                else:
+                    unseen.add(part.dotted)
+                    self._unseen[part.dotted] = fresh()
         return unseen
 
     def _inside(self, before: Before) -> set[str]:

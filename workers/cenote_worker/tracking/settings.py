@@ -22,13 +22,14 @@ _SETTING: Final = (
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
 _SETTERS: Final = frozenset(
-    ("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity")
+    ("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity", "overload")
 )
-"""Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os` and `time`."""
+"""Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os`, `time` and `typing`."""
 
 _MOVING: Final = frozenset(
-    ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite", "lseek",
-     "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd_read", "eventfd_write")
+    ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite",
+     "lseek", "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd", "eventfd_read",
+     "eventfd_write", "preadv", "pwritev", "splice", "timerfd_create", "pidfd_open")
 )  # fmt: skip
 """Functions of `os` by which descriptors come and go, and move: to a program those are numbers."""
 

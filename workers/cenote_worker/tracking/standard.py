@@ -16,7 +16,7 @@ import sys
 import types
 import weakref
 from collections import OrderedDict, defaultdict, deque, namedtuple
-from decimal import Decimal
+from decimal import Context, Decimal, getcontext
 from typing import Any, Final
 
 from cenote_security.sealed import PrivatePages
@@ -119,6 +119,15 @@ def _text(_graph: Graph, value: object) -> object:
 
 def _decimal(graph: Graph, value: Decimal) -> object:
     graph.packages.add("decimal")
+    return repr(value)
+
+
+def _context(graph: Graph, value: Context) -> object:
+    """With its flags. The one that is used cannot be told from one like it once both are elsewhere."""
+    graph.packages.add("decimal")
+    graph.changeable(value)
+    if value is getcontext():
+        graph.stay("it is the context that decimals are computed in")
     return repr(value)
 
 
@@ -252,10 +261,12 @@ STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
     OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
     slice: _slice, datetime.datetime: _moment, datetime.time: _clock, datetime.date: _text, datetime.timedelta: _text,
-    datetime.timezone: _text, Decimal: _decimal, pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
+    datetime.timezone: _text, Decimal: _decimal, Context: _context,
+    pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,
     types.GenericAlias: _generic, types.UnionType: _union, random.Random: _random, types.SimpleNamespace: _simple,
+    weakref.finalize: objects.finalizer,
     weakref.ReferenceType: objects.weak, weakref.ProxyType: _proxied, weakref.CallableProxyType: _proxied,
     float: _not_a_number, complex: _not_a_number,
     object: _sentinel, type(NotImplemented): _singleton, types.CellType: objects.cell, types.CodeType: objects.code,

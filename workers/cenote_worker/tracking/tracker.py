@@ -69,6 +69,15 @@ class Tracker:
         self._own_modules.refresh()
         return frozenset(self._own_modules.found)
 
+    def parts_of_libraries(self) -> dict[int, str]:
+        """By their ids, objects that libraries have and steps have spoken of: as `part_of_library` takes them."""
+        return {each: f"{part.dotted}:{part.key}" for each, part in self._album.patches.parts().items()}
+
+    def part_of_library(self, told: str) -> object:
+        """Raises KeyError, and ImportError."""
+        dotted, _, key = told.partition(":")
+        return self._album.patches.meet(dotted, key)
+
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
         self._album.forget(None if names is None else map(name, names))

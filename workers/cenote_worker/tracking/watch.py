@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import time
 from collections.abc import Iterable, Set
+from decimal import getcontext
 from types import CodeType, MappingProxyType
 from typing import Final
 
@@ -31,7 +32,7 @@ from cenote_worker.tracking.facts import Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import SEVERAL_NAMES, Files
 from cenote_worker.tracking.footprint import Reach, bound_only
-from cenote_worker.tracking.own_modules import OwnModules, named_by
+from cenote_worker.tracking.own_modules import OwnModules, imported_of, named_by
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -63,14 +64,22 @@ class Watch:
             album.forget()
         budget = Budget(MIN_SECONDS)
         self._bindings = album.look_at_all(budget)
+        self._lent = album.lent_ones()
         self._roots = {name(each) for each in facts.loads | ({"_"} if displays else set())}
         self._roots |= album.patches.roots(facts.imports)
+        self._roots |= {
+            module(each) for each in imported_of(facts, own_modules.found) & own_modules.found.keys()
+        }
         self._dying = album.dying(name(each) for each in facts.stores)
         sure = {name(each) for each in facts.first | ({"_"} - facts.loads)}
         before = album.reach(self._roots - sure | self._dying, budget)
         self._reached = before
         self._met = Met(album, before)
         if found := album.patches.roots(self._met.packages) - self._roots:
+            self._roots |= found
+            before |= album.reach(found, budget)
+            self._met = Met(album, before)
+        if "decimal" in self._met.packages and (found := album.holding((id(getcontext()),)) - before):
             self._roots |= found
             before |= album.reach(found, budget)
             self._met = Met(album, before)
@@ -109,6 +118,8 @@ class Watch:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
         kin = self._album.described_by(bound)
         self._look_again(bound.union(*kin.values()), budget)
+        for each in bound & self._lent.keys():
+            self._album.hand_on(each, self._lent[each])
         facts = self._cell | self._met.facts
         files_read, files_changed = self._files.end(facts, self._met.packages, budget)
         opaque = self._opaque(facts)
@@ -307,12 +318,20 @@ class Watch:
         return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 
     def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
-        known = ((each, self._album.known(each)) for each in writes)
+        known = [(each, self._album.known(each)) for each in writes]
         found = {each: picture.stays for each, picture in known if picture is not None and picture.stays}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
+        parts = {each for each, part in self._album.patches.parts().items() if part.is_plain}
+        theirs = {
+            each: "it is, or holds, a container that a library has"
+            for each, picture in known
+            if picture is not None and not picture.holds.keys().isdisjoint(parts)
+        }
+        if hidden("decimal") in writes and self._album.holding((id(getcontext()),)):
+            theirs[hidden("decimal")] = "a name has the context"
         nailed = {each: "its address may be known" for each in writes if self._album.is_nailed(each)}
         named = {each: "it has several names" for each in writes if SEVERAL_NAMES in writes[each]}
-        return {**nailed, **shown, **found, **named}
+        return {**nailed, **shown, **theirs, **found, **named}
 
 
 class Met:
@@ -321,6 +340,7 @@ class Met:
     def __init__(self, album: Album, reached: Iterable[Location]) -> None:
         self.facts, packages, tools = Facts(), set[str](), set[str]()
         self.classes = dict[int, type]()
+        self.of_libraries = set[int]()
         self.referred, self.unclear = set[Location](), set[str]()
         for each in reached:
             picture = album.known(each)
@@ -329,6 +349,7 @@ class Met:
                 packages |= picture.packages
                 tools |= picture.tools
                 self.classes.update(picture.classes)
+                self.of_libraries |= picture.holds.keys() & album.patches.met.keys()
                 self.referred |= (refers := album.refers(each, picture))
                 if ANYTHING in refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
@@ -339,6 +360,7 @@ class Met:
         self.packages |= other.packages
         self.tools |= other.tools
         self.classes |= other.classes
+        self.of_libraries |= other.of_libraries
         self.referred |= other.referred
         self.unclear |= other.unclear
         return self

@@ -104,7 +104,10 @@ class Carrying:
         self, step: int, wanted: jail_pb2.Wanted, borrow: Borrow
     ) -> tuple[dict[str, object], dict[str, object]]:
         with self._ordered(step, wanted, borrow) as line:
-            parts = parcels.received(line, step)
+            sources, parts = parcels.received(line, step)
+        self._kernel.take_sources(
+            {each: sources[each] for each in sources.keys() - self._kernel.sources.keys()}
+        )
         values, states = load(parts, self._checkpointing.landing())
         return values, states
 
@@ -146,7 +149,9 @@ class Carrying:
         here = self._kernel.in_context(lambda: hidden.versions(there))
         differing = [state for state, version in there.items() if here.get(state, "") != version]
         states = self._kernel.in_context(lambda: hidden_states.take(differing))
-        return parcels.packed(set(wanted.names), states, self._namespace, self._checkpointing.anchors())
+        return parcels.packed(
+            set(wanted.names), states, self._namespace, self._checkpointing.anchors(), self._kernel.sources
+        )
 
     # -- without one --
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import select
 import socket
 import sys
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
@@ -18,6 +19,9 @@ from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePi
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
+
+Sources = Mapping[str, tuple[str, list[int]]]
+"""See CellCompiler."""
 
 PATIENCE: Final = 60.0
 """Seconds. A fork that hangs on a lock of a thread that was not copied is not waited for any longer."""
@@ -64,15 +68,18 @@ def refuse(line: socket.socket, reason: str) -> None:
     send_packet(line, jail_pb2.Given(refused=reason).SerializeToString())
 
 
-def received(line: socket.socket, step: int) -> list[memoryview]:
-    """The parts of a parcel, in private pages. Raises NotKept with the reason when there is none."""
+def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]:
+    """Sources of cells, and the other parts of a parcel, in private pages.
+
+    Raises NotKept with the reason when there is none.
+    """
     given, descriptors = _answer(line, step)
     if given.WhichOneof("body") != "content":
         raise NotKept(given.refused)
     content = Content.delivered(given.content, descriptors)
     parts = content.unpack()
     content.close()
-    return parts
+    return json.loads(bytes(parts[0])), parts[1:]
 
 
 def told_files(line: socket.socket, step: int) -> int:
@@ -102,8 +109,11 @@ def packed(
     states: Mapping[str, object],
     namespace: Mapping[str, object],
     anchors: Anchors,
+    sources: Sources,
 ) -> Content:
     """One pickle of `({name: value}, {state: value})`, names in the order of the namespace.
+
+    Before it stand the sources of cells of which it has functions: a traceback shows lines of theirs.
 
     Raises NotKept, and whatever pickling the values raises.
     """
@@ -118,7 +128,9 @@ def packed(
         if name not in names and id(value) in met.keys() - anchors.keys() and _is_of_the_user(value):
             # It would come as a second one, of which what goes on using the name knows nothing.
             raise NotKept(f"it holds `{name}`, which does not come along")
-    return Content.pack([stream.getbuffer(), *buffers])
+    files = {each.co_filename for _, each in met.values() if type(each) is CodeType} & sources.keys()
+    told = json.dumps({each: sources[each] for each in sorted(files)}).encode()
+    return Content.pack([told, stream.getbuffer(), *buffers])
 
 
 def _is_of_the_user(value: object) -> bool:
