@@ -13,7 +13,16 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Location, Version, module
-from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, mro, qualname
+from cenote_worker.tracking.classes import (
+    Classes,
+    attributes,
+    is_class,
+    is_module,
+    module_of,
+    mro,
+    public_name,
+    qualname,
+)
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, called_back
 from cenote_worker.tracking.insides import (
@@ -199,7 +208,7 @@ class Patches:
         found = map(self._resolve, facts.chains)
         functions = [each for each in found if type(each) in (FunctionType, BuiltinFunctionType)]
         unseen = set[str]()
-        for home in {str(each.__module__): each for each in functions}:
+        for home in {public_name(str(each.__module__)) for each in functions}:
             module = _modules.get(home)
             dotted = self._library_name(module, own_modules)
             if dotted and dotted not in _SET_BY_ATTRIBUTES and dotted not in _GIVING_NEW:
