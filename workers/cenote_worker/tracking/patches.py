@@ -186,7 +186,9 @@ class Patches:
             now = _table(target)
             for key in was.keys() | now.keys():
                 value = now.get(key, _MISSING)
-                if value is not was.get(key, _MISSING) and type(value) is not ModuleType and key[:2] != "__":
+                if value is was.get(key, _MISSING) or key[:2] == "__":
+                    continue
+                if type(value) is not ModuleType and not _is_of_the_worker(value):
                     self._keys(dotted, target).add(key)
         return unseen
 
@@ -288,6 +290,16 @@ class Patches:
 def _same(before: list[object] | None, after: list[object]) -> bool:
     """Of a library that was imported meanwhile nobody knows what it had."""
     return before is not None and len(before) == len(after) and all(map(is_, before, after))
+
+
+def _is_of_the_worker(value: object) -> bool:
+    """As the `asyncio.run` that can be called in a cell that awaits, which is set when the first one does."""
+    if type(value) is not FunctionType:
+        return False
+    home = str(value.__globals__.get("__name__", ""))
+    return home.startswith("cenote_worker.") and value.__globals__ is getattr(
+        _modules.get(home), "__dict__", None
+    )
 
 
 def _table(value: object) -> Mapping[str, object]:
