@@ -231,9 +231,8 @@ class Walk:
         if step.origin is not None and reads_anything(trace):
             needs.add(ANYTHING)
         if trace is not None:
-            needs |= trace.reads.keys()
-        needs |= {name(variable) for variable in mentioned_names(step.code)}
-        return needs - self._looked_at(step)
+            needs |= trace.reads.keys() - self._looked_at(step)
+        return needs | {name(variable) for variable in mentioned_names(step.code)} - self._looked_at(step)
 
     def _looked_at(self, step: LineStep) -> set[Location]:
         """What it has read before, and changed nothing of: whoever shares objects with that need not be right for it,
@@ -276,7 +275,7 @@ class Walk:
     # -- what is stale is put right --
 
     def _prepare(self, needs: set[Location], looked_at: Set[Location] = frozenset()) -> None:
-        """looked_at: has to have the right version, which tells what it shares with older names, whoever else does."""
+        """looked_at: has to have the right version, which tells what it shares with older names, and no more."""
         wrong = {one for one in looked_at & self._stale if not self._want.same(self._live, one)}
         pending = set(self._stale) if ANYTHING in needs else self._company(needs | wrong)
         forced: dict[int, str] = {}

@@ -26,8 +26,8 @@ _FUNCTIONS: Final = {
     "joblib.numpy_pickle": frozenset(("NumpyArrayWrapper", "NDArrayWrapper", "ZNDArrayWrapper")),
     "random": frozenset(("Random",)),
     "builtins": frozenset(
-        ("bool", "bytearray", "bytes", "complex", "dict", "enumerate", "filter", "float", "frozenset", "getattr", "int",
-         "iter", "list", "map", "object", "range", "reversed", "set", "slice", "str", "tuple", "zip",
+        ("bool", "bytearray", "bytes", "complex", "dict", "enumerate", "filter", "float", "frozenset", "getattr",
+         "int", "iter", "list", "map", "object", "range", "reversed", "set", "slice", "str", "tuple", "zip",
          "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError", "LookupError",
          "NameError", "NotImplementedError", "OSError", "OverflowError", "RuntimeError", "StopIteration", "TypeError",
          "ValueError", "ZeroDivisionError")
@@ -40,8 +40,8 @@ LOADING: Final = {
     "cloudpickle": frozenset(("load", "loads")),
     "joblib": frozenset(("load",)),
 }
-"""By library, functions that load a pickle and are told of by what that names. A loader that somebody keeps is not: it
-remembers what earlier pickles have named."""
+"""By library, functions that load a pickle, and do what that names. A loader that is kept does more: it remembers what
+earlier pickles have named."""
 
 
 def is_known(named: Iterable[tuple[str, str]], own_modules: Collection[str]) -> bool:
