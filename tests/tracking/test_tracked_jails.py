@@ -12,7 +12,7 @@ from tests.processes import status_of
 from tests.waiting import until
 
 from cenote import PythonRuntime, SandboxPolicy, Variable
-from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, name
+from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, kind_of, module, name
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +117,16 @@ def test_a_thread_that_goes_on_may_touch_anything(runtime: PythonRuntime) -> Non
     assert ANYTHING in traced(runtime, "calm = 1").writes
     traced(runtime, "stop.set()\nt.join()\ndel t, stop, threading")
     assert ANYTHING not in traced(runtime, "calm = 2").writes
+
+
+def test_the_first_await_sets_nothing_in_libraries(runtime: PythonRuntime) -> None:
+    """Though `asyncio.run` is another one from then on. One that a step sets is seen."""
+    traced(runtime, "import asyncio\nclass Job:\n    def __init__(self): self.done = True")
+    trace = traced(runtime, "await asyncio.sleep(0)\njob = Job()")
+    assert [name("job")] == [each for each in trace.writes if kind_of(each) in ("name", "module")]
+    trace = traced(runtime, "plain = asyncio.run\nasyncio.run = lambda main: None\nJob()")
+    assert module("asyncio") in trace.writes
+    traced(runtime, "asyncio.run = plain")
 
 
 def test_random_numbers(runtime: PythonRuntime) -> None:

@@ -8,7 +8,9 @@ from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
+from typing import Final
 
+from cenote.harness.apply_ground import NotCarriedError
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import NoWayError
 from cenote.harness.plan import Action, BlockedEffect, Plan, PlannedStep, Strategy
@@ -19,7 +21,7 @@ from cenote.harness.plan_names import bound_names, written_file
 from cenote.harness.plan_stored import beyond_storing, newest_first
 from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
+from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, kind_of, name
 
 _TRIES = 20
 
@@ -28,6 +30,12 @@ TOO_LITTLE = "too little of the state could be carried over"
 
 _CARRYING = 0.005
 """Seconds that bringing over a group is taken to cost: what it weighs is not known here."""
+
+_NEVER_CARRIED: Final = {
+    "file": "files of a former state are not kept",
+    "module": "attributes of modules cannot be carried",
+}
+"""By kind of location, why no ground brings it over."""
 
 _FILLING = 0.05
 """The same of another process that begins with a stored state."""
@@ -103,7 +111,10 @@ class Forecast:
     def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:  # noqa: ARG002
         return {}
 
-    def carry(self, step: int, locations: frozenset[Location]) -> None: ...
+    def carry(self, step: int, locations: frozenset[Location]) -> None:  # noqa: ARG002
+        for location in sorted(locations):
+            if kind_of(location) in _NEVER_CARRIED:
+                raise NotCarriedError(locations, _NEVER_CARRIED[kind_of(location)])
 
     def forget(self, locations: frozenset[Location]) -> None: ...
 

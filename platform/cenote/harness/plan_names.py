@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from cenote.harness.syntax import MAX_CODE, parsed
 from cenote_worker.in_jail.rewrite import to_python
@@ -24,8 +24,9 @@ def mentioned_names(code: str) -> frozenset[str]:
 
 
 def bound_names(code: str) -> frozenset[str]:
-    """Those of the names that it may bind or delete at its top level: an estimate, with some of inner scopes."""
-    return frozenset(name for node in _nodes(code) for name in _written(node))
+    """Those of the names that it may bind or delete at its top level, from inner scopes as well. Empty for what
+    `parsed` does not read."""
+    return frozenset(_bound_in(_tree(code)))
 
 
 def bound_by(node: ast.AST) -> Iterator[str]:
@@ -46,9 +47,43 @@ def bound_by(node: ast.AST) -> Iterator[str]:
             yield name
 
 
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def _bound_in(tree: ast.AST) -> Iterator[str]:
+    """Names of the top level: of an inner scope, what it says to be global, and what is worked out around it."""
+    waiting = [(tree, False, False)]
+    while waiting:
+        node, inside, looping = waiting.pop()
+        if isinstance(node, ast.Global):
+            yield from node.names
+        elif isinstance(node, ast.NamedExpr) and not inside:  # in a comprehension, too
+            yield node.target.id
+        elif not inside and not looping:
+            yield from bound_by(node)
+        within = frozenset(map(id, _within(node)))
+        for child in ast.iter_child_nodes(node):
+            looped = looping or isinstance(node, _COMPREHENSIONS)
+            waiting.append((child, inside or id(child) in within, looped))
+
+
+def _within(node: ast.AST) -> Sequence[ast.AST]:
+    """What of a function or class lies in its own scope."""
+    match node:
+        case ast.Lambda():
+            return (node.body,)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return node.body
+    return ()
+
+
 def _nodes(code: str) -> Iterator[ast.AST]:
+    return ast.walk(_tree(code))
+
+
+def _tree(code: str) -> ast.Module:
     tree = parsed(to_python(code)) if len(code) <= MAX_CODE else None
-    return iter(()) if tree is None else ast.walk(tree)
+    return tree or ast.Module(body=[], type_ignores=[])
 
 
 def _read(node: ast.AST) -> Iterator[str]:

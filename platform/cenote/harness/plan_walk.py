@@ -204,7 +204,7 @@ class Walk:
             raise NoWayOn(not_repeated(step.origin))
         if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
             raise NoWayOn(f"`{other}` was imported, and may be another module now")
-        self._prepare(self._surroundings() | self._needs(position, step))
+        self._prepare(self._surroundings() | self._needs(position, step), self._looked_at(step))
         record = self._execute(position, step)
         self._verify(position, record)
         self._watcher.after(step, record)
@@ -247,8 +247,16 @@ class Walk:
         if step.origin is not None and reads_anything(trace):
             needs.add(ANYTHING)
         if trace is not None:
-            needs |= trace.reads.keys()
-        return needs | {name(variable) for variable in mentioned_names(step.code)}
+            needs |= trace.reads.keys() - self._looked_at(step)
+        return needs | {name(variable) for variable in mentioned_names(step.code)} - self._looked_at(step)
+
+    def _looked_at(self, step: LineStep) -> set[Location]:
+        """What it has read before, and changed nothing of: whoever shares objects with that need not be right for it,
+        unless it does otherwise now, which its trace tells."""
+        trace = step.origin.trace if step.origin else None
+        if trace is None or reads_anything(trace) or writes_anything(trace):
+            return set()
+        return trace.reads.keys() - trace.writes.keys() - frozenset[Location]().union(*trace.groups)
 
     def _verify(self, position: int, record: StepRecord) -> None:
         """Nothing that the step touched may have been stale, but for what it only replaced. Raises StartAgain."""
@@ -257,7 +265,7 @@ class Walk:
             touched = set(self._stale)
         else:
             company = frozenset[Location]().union(*trace.groups) - trace.writes.keys()
-            touched = self._stale & (trace.reads.keys() | trace.mutated | company)
+            touched = self._stale & (self._found_otherwise(trace.reads) | trace.mutated | company)
             if self._changes_untold(trace):
                 touched |= {location for location in self._stale if self._is_untold(location)}
         if tells_names(record):
@@ -267,6 +275,11 @@ class Walk:
         if asks_for_times(record) and (left := [each for each in self._verdicts if _leaves_files(each)]):
             reason = _out_of_time(self._course.line[position])
             raise StartAgain(forced={verdict.step.number: reason for verdict in left})
+
+    def _found_otherwise(self, found: Mapping[Location, Version]) -> set[Location]:
+        """What has another version than it should have, with its companions: it may be so for what they share."""
+        other = {location for location, version in found.items() if self._want.version(location) != version}
+        return other.union(*(self._live.group(location) for location in other))
 
     def _changes_untold(self, trace: StepTrace) -> bool:
         """Whether it may have changed, in the new history, more than what shares objects in the live state."""
@@ -280,8 +293,10 @@ class Walk:
 
     # -- what is stale is put right --
 
-    def _prepare(self, needs: set[Location]) -> None:
-        pending = set(self._stale) if ANYTHING in needs else self._company(needs)
+    def _prepare(self, needs: set[Location], looked_at: Set[Location] = frozenset()) -> None:
+        """looked_at: has to have the right version, which tells what it shares with older names, and no more."""
+        wrong = {one for one in looked_at & self._stale if not self._want.same(self._live, one)}
+        pending = set(self._stale) if ANYTHING in needs else self._company(needs | wrong)
         self._restore_files(
             {each for each in pending & self._stale if kind_of(each) == "file" and each != TREE}
         )
@@ -339,20 +354,33 @@ class Walk:
         group = self._want.group(location)
         step = self._source(group) if self._want.company(location) or self._may_be_absent(location) else None
         reason = self._carry(step, group) if step is not None else self._why_lost(group)
-        return self._writer(location, reason) if reason else None
+        return self._writer(self._lacking(location, group), reason) if reason else None
+
+    def _lacking(self, location: Location, group: frozenset[Location]) -> Location:
+        """Of a group, one to be written again: if the location is right but for its company, another one."""
+        if not self._want.same(self._live, location):
+            return location
+        others = [one for one in sorted(group) if not self._want.same(self._live, one)]
+        return max(others, key=self._want.writer, default=location)
 
     def _source(self, group: frozenset[Location]) -> int | None:
         for step, source in reversed(self._sources.items()):
-            if all(self._is_right(source, one) for one in group) and not self._why_unportable(source, group):
+            if self._has(source, group) and not self._why_unportable(source, group):
                 return step
         return None
 
-    def _is_right(self, source: Contents, location: Location) -> bool:
-        """Whether a source has it as it should be here. When a file was changed, and how, no version says: so it has
-        to be the one that the same step has left."""
-        if kind_of(location) == "file" and source.writer(location) != self._want.writer(location):
-            return False
-        return source.agrees(self._want, location)
+    def _has(self, source: Contents, group: frozenset[Location]) -> bool:
+        """Whether all of it is there as it should be. Others may share its objects there: they stay behind. When a
+        file was changed, and how, no version says: so it has to be the one that the same step has left.
+        """
+        for location in group:
+            company = source.company(location)
+            alike = company == self._want.company(location) or (company is not None and group <= company)
+            if not (alike and source.same(self._want, location)):
+                return False
+            if kind_of(location) == "file" and source.writer(location) != self._want.writer(location):
+                return False
+        return True
 
     def _carry(self, step: int, group: frozenset[Location]) -> str:
         """Empty, or why it did not come over."""

@@ -11,6 +11,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ASKS_FOR_TIMES
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.own_threads import OwnThread
+from cenote_worker.tracking.pickles import LOADING
 
 __builtins__ = BUILTINS
 
@@ -139,12 +140,18 @@ _alive = threading._active  # type: ignore[attr-defined]
 
 
 def sees_everything(
-    facts: Facts, packages: frozenset[str], namespace: Mapping[str, object], *, registered: bool
+    facts: Facts,
+    packages: frozenset[str],
+    namespace: Mapping[str, object],
+    *,
+    registered: bool,
+    pickles_known: bool,
 ) -> tuple[str, ...]:
     """Reasons why the code may read and write what nothing says; empty for ordinary code.
 
     namespace: a user's own function may have the name of one that sees everything. registered: a class has been
     registered with an abstract one by now; until then, no call of any `register` can have found that it was already.
+    pickles_known: all that pickles have named while it ran is known.
     """
     reasons = [f"it uses `{word}`" for word in sorted(facts.loads & _EVERYTHING) if word not in namespace]
     reasons += [f"it uses `{word}`" for word in sorted(facts.attributes & _FRAMES)]
@@ -163,7 +170,8 @@ def sees_everything(
     if registered and registers(facts, libraries):
         reasons.append("it registers a class with an abstract one")
     for library in sorted(libraries & _BY_NAME.keys()):
-        reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library])]
+        known = LOADING.get(library, frozenset()) if pickles_known else frozenset[str]()
+        reasons += [f"it uses `{library}.{word}`" for word in sorted(words & _BY_NAME[library] - known)]
     return tuple(reasons)
 
 

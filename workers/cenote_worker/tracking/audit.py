@@ -79,8 +79,8 @@ _WORD: Final = re.compile(r"[^\W\d]\w*")
 class Noted:
     """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
     looked for on the import path. rewritten: files that were made empty first. named: modules with the names in them
-    that pickles and other texts spoke of. unplaced: a file was opened that may be in any folder, since nobody tells
-    which one its path is relative to."""
+    that pickles and other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file
+    was opened that may be in any folder, since nobody tells which one its path is relative to."""
 
     def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
         """parts: the code of the step itself."""
@@ -97,6 +97,7 @@ class Noted:
         self.remote = False
         self.sought: set[str] = set()
         self.named: set[tuple[str, str]] = set()
+        self.unpickled: set[tuple[str, str]] = set()
 
     def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
@@ -114,7 +115,9 @@ class Noted:
         elif event == "import":
             self._note(self.sought, arguments[0])
         elif event == "pickle.find_class":
-            self.named.add((str(arguments[0]), str(arguments[1]).partition(".")[0]))
+            home, what = str(arguments[0]), str(arguments[1])
+            self.unpickled.add((home, what))
+            self.named.add((home, what.partition(".")[0]))
         elif event == "sqlite3.connect" and "cache=shared" in str(arguments[0]):
             self.reflected.add(event)  # it may be in memory, and any step may have another connection to it
         elif event in _REMOTE:

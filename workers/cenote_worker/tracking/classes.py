@@ -28,6 +28,9 @@ _DATA_OF_POLARS: Final = frozenset(("PyDataFrame", "PySeries"))
 _PYTHONS: Final = (CodeType, range, type(iter(range(0))), type(iter(range(2**64))))
 """Types of Python itself whose instances the garbage collector is not told of."""
 
+_PUBLIC: Final = {"_decimal": "decimal"}
+"""Modules in C whose functions say that they are of these, from Python 3.13 on, by what people know them as."""
+
 CONTENTS = (
     OrderedDict, defaultdict, dict, deque, list, tuple, set, frozenset, int, float, complex, str, bytes, bytearray,
     BaseException, SimpleNamespace, type,
@@ -60,6 +63,11 @@ def module_of(cls: type) -> str:
     except AttributeError:
         return ""
     return found if type(found) is str else ""
+
+
+def public_name(dotted: str) -> str:
+    """Of the module that a function says it is of: what people know it as."""
+    return _PUBLIC.get(dotted, dotted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,6 +33,7 @@ from cenote_worker.tracking.classes import (
     is_class,
     module_of,
     mro,
+    public_name,
     qualname,
 )
 from cenote_worker.tracking.facts import Facts, facts_of
@@ -60,7 +61,9 @@ _SKIPPED: Final = frozenset(
         "__slotnames__",
     )
 )
-_NOWHERE: Final = "*"
+NOWHERE: Final = "*"
+"""Of code whose globals are nobody's."""
+
 _TELLS_LINES: Final = Facts(attributes=frozenset(("lineno",)))
 """What a recorded warning says of itself."""
 
@@ -107,10 +110,10 @@ class Objects:
         self._classes = classes
 
     def function(self, graph: Graph, value: FunctionType) -> object:
-        home = _home(graph, value)
+        home = home_of(graph, value.__globals__)
         if home is None:
             return self._library_function(graph, value)
-        if home == _NOWHERE:
+        if home == NOWHERE:
             return self._made_function(graph, value)
         if value is not graph.root and graph.namespace.get(value.__name__) is value:
             return _by_name(graph, value.__name__)
@@ -211,7 +214,7 @@ class Objects:
         table = layout.table(value) if layout.table is not None else None
         content = _content(graph, layout.content, value) if layout.content is not None else None
         inline = graph.inline(table) if type(table) is dict else None
-        return (graph.token(cls), content, held, inline, *_mourners(graph, value))
+        return (graph.token(cls), content, held, inline, *mourners(graph, value))
 
 
 def _special_first(key: str) -> str:
@@ -248,13 +251,13 @@ def _inner(function: FunctionType) -> Iterator[object]:
 def _is_of_user(graph: Graph, called: object) -> bool:
     """Whether it may be code of the user's: anything but a function of a library."""
     if type(called) is FunctionType:
-        return _home(graph, called) is not None
+        return home_of(graph, called.__globals__) is not None
     return called is not None and type(called) is MethodType
 
 
-def _home(graph: Graph, function: FunctionType) -> str | None:
-    """The user's module that a function is of, empty for the namespace, None for a library's, or _NOWHERE."""
-    table = function.__globals__
+def home_of(graph: Graph, table: dict[str, object]) -> str | None:
+    """The user's module that code with these globals is of, empty for the namespace, None for a library's, or
+    NOWHERE."""
     if table is graph.namespace:
         return ""
     dotted = table.get("__name__")
@@ -262,7 +265,7 @@ def _home(graph: Graph, function: FunctionType) -> str | None:
     if own is not None and vars(own) is table:
         return str(dotted)
     known = _modules.get(dotted) if type(dotted) is str else None
-    return None if known is not None and vars(known) is table else _NOWHERE
+    return None if known is not None and vars(known) is table else NOWHERE
 
 
 def _slot(graph: Graph, getter: Any, value: object) -> object:
@@ -344,15 +347,10 @@ def method(graph: Graph, value: MethodType) -> object:
     return (graph.token(value.__func__), graph.token(value.__self__))
 
 
-_PUBLIC: Final = {"_decimal": "decimal"}
-"""Modules in C whose functions say that they are of these, from Python 3.13 on, by what people know them as."""
-
-
 def builtin(graph: Graph, value: BuiltinFunctionType) -> object:
     owner = value.__self__
     home = str(value.__module__)
-    library = home.partition(".")[0]
-    graph.tool(_PUBLIC.get(library, library), value.__qualname__)
+    graph.tool(public_name(home).partition(".")[0], value.__qualname__)
     held = None if owner is None or type(owner) is ModuleType else graph.token(owner)
     return ("builtin", home, value.__qualname__, held)
 
@@ -377,14 +375,16 @@ def finalizer(graph: Graph, value: weakref.finalize[Any, Any]) -> object:
     return None if known is None else graph.tokens(known)
 
 
-def _mourners(graph: Graph, value: object) -> Iterator[object]:
+def mourners(graph: Graph, value: object) -> list[object]:
     """What is called when the object goes, by weak references to it."""
+    found = list[object]()
     for reference in _references(value) if _is_watched(value) else ():
         called = reference.__callback__
         if called is not None:
             graph.finalizes = True
             known = called.peek() if type(called) is weakref.finalize else None
-            yield graph.token(called) if known is None else graph.tokens(known[1:])
+            found.append(graph.token(called) if known is None else graph.tokens(known[1:]))
+    return found
 
 
 def held_by(value: object) -> list[object]:

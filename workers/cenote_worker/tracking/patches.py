@@ -14,7 +14,16 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Location, Version, module
-from cenote_worker.tracking.classes import Classes, attributes, is_class, is_module, module_of, mro, qualname
+from cenote_worker.tracking.classes import (
+    Classes,
+    attributes,
+    is_class,
+    is_module,
+    module_of,
+    mro,
+    public_name,
+    qualname,
+)
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, called_back
 from cenote_worker.tracking.insides import (
@@ -205,7 +214,9 @@ class Patches:
             now = _table(target)
             for key in was.keys() | now.keys():
                 value = now.get(key, _MISSING)
-                if value is not was.get(key, _MISSING) and type(value) is not ModuleType and key[:2] != "__":
+                if value is was.get(key, _MISSING) or key[:2] == "__":
+                    continue
+                if type(value) is not ModuleType and not _is_of_the_worker(value):
                     self._keys(dotted, target).add(key)
         return unseen
 
@@ -227,7 +238,7 @@ class Patches:
         found = map(self._resolve, facts.chains)
         functions = [each for each in found if type(each) in (FunctionType, BuiltinFunctionType)]
         unseen = set[str]()
-        for home in {str(each.__module__): each for each in functions}:
+        for home in {public_name(str(each.__module__)) for each in functions}:
             module = _modules.get(home)
             dotted = self._library_name(module, own_modules)
             if dotted and dotted not in _SET_BY_ATTRIBUTES and dotted not in _GIVING_NEW:
@@ -352,6 +363,16 @@ class Patches:
 def _same(before: list[object] | None, after: list[object]) -> bool:
     """Of a library that was imported meanwhile nobody knows what it had."""
     return before is not None and len(before) == len(after) and all(map(is_, before, after))
+
+
+def _is_of_the_worker(value: object) -> bool:
+    """As the `asyncio.run` that can be called in a cell that awaits, which is set when the first one does."""
+    if type(value) is not FunctionType:
+        return False
+    home = str(value.__globals__.get("__name__", ""))
+    return home.startswith("cenote_worker.") and value.__globals__ is getattr(
+        _modules.get(home), "__dict__", None
+    )
 
 
 def _table(value: object) -> Mapping[str, object]:

@@ -24,6 +24,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import objects
 from cenote_worker.tracking.caches import CACHE, cached
 from cenote_worker.tracking.graph import ATOMS, Graph, Handler
+from cenote_worker.tracking.iterators_unsafe import HALF_READ
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.streams import STREAMS
 
@@ -228,7 +229,7 @@ def _variable(graph: Graph, value: contextvars.ContextVar[object]) -> object:
 
 def _count(graph: Graph, value: itertools.count[Any]) -> object:
     """Nothing but its text says how far it is: safe where it counts in plain numbers."""
-    if not {type(each) for each in _held_by(value)} <= ATOMS:
+    if not {type(each) for each in _held_by(value) if each is not itertools.count} <= ATOMS:
         return graph.follow(value)
     graph.changeable(value)
     return repr(value)
@@ -275,5 +276,5 @@ STANDARD: Final[dict[type, Handler]] = {
     contextvars.Token: Graph.follow, itertools.count: _count,
     **dict.fromkeys(_GETTERS, _getter), _thread._local: _of_thread, CACHE: cached,
     **dict.fromkeys((type(_thread.allocate_lock()), _thread.RLock), _lock),
-    **STREAMS, **dict.fromkeys(_DESCRIPTORS, _descriptor),
+    **STREAMS, **HALF_READ, **dict.fromkeys(_DESCRIPTORS, _descriptor),
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""What writes tables of text, as a description: where to, and how. It keeps nothing of what it has written."""
+"""What writes and reads tables of text, as descriptions: where to and where from, and how. Rows are not kept."""
 
 from __future__ import annotations
 
@@ -19,12 +19,22 @@ _MANNERS: Final = (
 
 def handlers(csv: ModuleType) -> dict[type, Handler]:
     """For exact types of an imported `csv`, which does not name them."""
-    return {type(csv.writer(io.StringIO())): _writer}
+    return {type(csv.writer(io.StringIO())): _writer, type(csv.reader([])): _reader}
 
 
 def _writer(graph: Graph, value: Any) -> object:
     graph.changeable(value)
     graph.stay("a writer of tables cannot be pickled")
+    return _table(graph, value)
+
+
+def _reader(graph: Graph, value: Any) -> object:
+    graph.changeable(value)
+    graph.stay("a reader of tables cannot be pickled")
+    return (_table(graph, value), value.line_num)
+
+
+def _table(graph: Graph, value: Any) -> object:
     dialect = value.dialect
     held = [each for each in held_by(value) if each is not dialect]
     return (graph.tokens(held), graph.tokens(getattr(dialect, each) for each in _MANNERS))

@@ -24,7 +24,7 @@ from cenote_worker.trace import (
     module,
     name,
 )
-from cenote_worker.tracking import anything, submodules
+from cenote_worker.tracking import anything, pickles, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
@@ -290,8 +290,15 @@ class Watch:
         album, libraries = self._album, self._met.packages
         if anything.registers(facts, libraries) and _registrations() != self._registrations:
             album.registered = True
+        noted = self._files.noted
         reasons = list(
-            anything.sees_everything(facts, libraries, album.namespace, registered=album.registered)
+            anything.sees_everything(
+                facts,
+                libraries,
+                album.namespace,
+                registered=album.registered,
+                pickles_known=pickles.is_known(noted.unpickled, self._own_modules.found),
+            )
         )
         if ANYTHING in self._reached:
             reasons += sorted(self._met.unclear)
@@ -305,7 +312,6 @@ class Watch:
             and "gc" in self._met.packages | facts.imports
         ):
             reasons.append("it collects garbage, of which some does something as it goes")
-        noted = self._files.noted
         if noted.frames:
             reasons.append("it was handed a frame, and with it all names")
         reasons += sorted(f"it uses `{event}`" for event in noted.reflected)
