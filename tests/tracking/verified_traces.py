@@ -18,7 +18,7 @@ import pandas  # noqa: F401
 from tests.soundness.trap import TRAPS, Trap
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import ANYTHING, Location
+from cenote_worker.trace import ANYTHING, TREE, Location, form_of, kind_of
 
 Run = list[dict[str, Any]]
 
@@ -54,7 +54,10 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
     for number, cell in enumerate(cells):
         before = dict(steps.tracker.versions(asked[number])) if asked else {}
         trace = steps.run(cell)
-        addresses = "its address may be known" in trace.unportable.values()  # each process has its own
+        # Each process has addresses of its own, and numbers of files.
+        addresses = not {"its address may be known", "it has several names"}.isdisjoint(
+            trace.unportable.values()
+        )
         unclear = bool(trace.opaque or trace.unrepeatable or addresses)
         traces.append(
             {"reads": dict(trace.reads), "writes": dict(trace.writes), "before": before, "unclear": unclear}
@@ -65,15 +68,23 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
 def check(trap: Trap, workdir: Path) -> tuple[int, list[str]]:
     """How many steps could be told to give the same, and those that did not."""
     first = run(trap.cells, workdir, [])
-    second = run(trap.patched, workdir, [list(trace["reads"]) for trace in first])
+    files = [
+        [each for each in trace["writes"].keys() - trace["reads"].keys() if kind_of(each) == "file"]
+        for trace in first
+    ]
+    second = run(trap.patched, workdir, [[*trace["reads"], *files[at]] for at, trace in enumerate(first)])
     matched, wrong, anything = 0, [], False
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         if number >= trap.step:
             anything = anything or ANYTHING in one["writes"] or ANYTHING in other["writes"]
         same = all(other["before"][location] == version for location, version in one["reads"].items())
+        # What is written anew must not be a link by now, say: see `form_of`.
+        same = same and not any(form_of(other["before"][each]) for each in files[number - 1] if each != TREE)
         if number > trap.step and same and not anything and not one["unclear"]:
             matched += 1
             known = {location: version for location, version in one["writes"].items() if version[:1] != "?"}
+            if any(kind_of(each) == "file" for each in known.keys() - {TREE}):
+                known.pop(TREE, None)  # it is what all files are, which the step has not read
             if any(other["writes"].get(location) != version for location, version in known.items()):
                 wrong.append(f"{trap.name}, step {number}")
     return matched, wrong
