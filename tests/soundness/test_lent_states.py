@@ -97,9 +97,10 @@ def test_lines_of_functions_come_over_with_them(runtime: PythonRuntime) -> None:
     )
     result = patched(runtime, cells, 2, "x = 2")
     assert ("applied", False) == (result.status, 1 in result.steps_rerun)
-    assert "(2, True, 'def f(): return 1 / 0\\n')" == runtime.execute(
-        "t[1], 'def f(): return 1 / 0' in t[0], inspect.getsource(f)"
-    ).value
+    assert (
+        "(2, True, 'def f(): return 1 / 0\\n')"
+        == runtime.execute("t[1], 'def f(): return 1 / 0' in t[0], inspect.getsource(f)").value
+    )
 
 
 def test_frames_of_polars_come_over(runtime: PythonRuntime) -> None:
