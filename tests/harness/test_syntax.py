@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cenote.harness.diagnosis import diagnose
-from cenote.harness.plan_names import mentioned_names
+from cenote.harness.plan_names import bound_names, mentioned_names
 from cenote.harness.slice_line import LineNames
 from cenote.harness.slice_syntax import ReadCells, parts_of_packages, statements_of
 from cenote.harness.spans import definition_span
@@ -85,3 +85,13 @@ def _record(
 ) -> StepRecord:
     trace = StepTrace(writes={name(one): Version("1") for one in writes}, reads={name("x"): Version("1")})
     return StepRecord(number=number, parent=number - 1, code=code, trace=trace, error=error)
+
+
+def test_what_functions_bind_for_themselves_is_bound_nowhere_else() -> None:
+    """What they say to be global is, and so is what a comprehension names on its way."""
+    code = (
+        "def f(p, d=(w := 1)):\n    global g\n    g = own = [(inner := q) for q in p]\n"
+        "class C(B):\n    body = 1\n    def m(self):\n        mine = 2\n"
+        "x = [(out := c) for c in d]\nh = lambda: (there := 1)\nfor i in x: pass\ndel y"
+    )
+    assert {"f", "w", "g", "C", "x", "out", "h", "i", "y"} == bound_names(code)

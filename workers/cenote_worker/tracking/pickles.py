@@ -40,8 +40,8 @@ LOADING: Final = {
     "cloudpickle": frozenset(("load", "loads")),
     "joblib": frozenset(("load",)),
 }
-"""By library, functions that load a pickle, and do what that names. A loader that is kept does more: it remembers what
-earlier pickles have named."""
+"""By library, functions that load a pickle, and do what that names. A loader that is kept does more: it remembers
+what earlier pickles have named."""
 
 
 def is_known(named: Iterable[tuple[str, str]], own_modules: Collection[str]) -> bool:
