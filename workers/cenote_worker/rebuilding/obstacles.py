@@ -10,7 +10,7 @@ from cenote_worker.history.dependencies import looked_at, written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, hidden, key_of, kind_of
 
-DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
+DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random"), hidden("torch.random")))
 """Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
 
 _SEEDING: Final = re.compile(r"seed|set_?state")
