@@ -13,10 +13,14 @@ from cenote_worker.memory_unsafe import memory_at
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.graph import ATOMS, Graph, Handler
 from cenote_worker.tracking.pytorch import GENERATOR
+from cenote_worker.tensors_unsafe import is_used_up
 
 __builtins__ = BUILTINS
 
 _HISTORY: Final = "a tensor that knows how it was computed cannot be pickled"
+_USED_UP: Final = ("used up",)
+"""Of a graph that leads nowhere any more."""
+
 _SAVED: Final = "_saved_"
 _LEAF: Final = "AccumulateGrad"
 
@@ -108,6 +112,8 @@ class _Tensors:
         """Of a tensor that was computed with gradients: the graph of that, node by node."""
         if node is None:
             return None
+        if is_used_up(node):
+            return _USED_UP
         graph.stay(_HISTORY)
         nodes, numbers, told = [node], {id(node): 0}, list[object]()
         for each in nodes:
