@@ -118,7 +118,12 @@ def shared_generator() -> Any:
 def _tensor(torch: Any, value: Any, *, whole: bool) -> tuple[Any, ...] | None:
     if value.layout is not torch.strided or value.device.type != "cpu":
         return None
-    if value.is_quantized or value.is_nested or value.is_inference() or torch._C._functorch.is_functorch_wrapped_tensor(value):
+    if (
+        value.is_quantized
+        or value.is_nested
+        or value.is_inference()
+        or torch._C._functorch.is_functorch_wrapped_tensor(value)
+    ):
         return None
     used_up = whole and value.grad_fn is not None
     if used_up and not is_used_up(value.grad_fn):

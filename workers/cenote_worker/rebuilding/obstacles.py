@@ -13,7 +13,7 @@ from cenote_worker.trace import Location, hidden, key_of, kind_of
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random"), hidden("torch.random")))
 """Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
 
-_FOLDER: Final = "folder "
+_FOLDER: Final = "folder"
 """How versions of folders begin."""
 
 _SEEDING: Final = re.compile(r"seed|set_?state")

@@ -33,7 +33,8 @@ _NATIVE_OF_PANDAS: Final = frozenset(
 )
 _READING: Final = (
     "read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "get_file", "File", "Parquet", "dataset",
-    "input_stream", "from_file", "memory_map", "OSFile", "collect", "fetch", "to_table", "to_batches", "scanner", "copy_file",
+    "input_stream", "from_file", "memory_map", "OSFile", "collect", "fetch", "to_table", "to_batches", "scanner",
+    "copy_file",
 )  # fmt: skip
 _ASKING: Final = frozenset(
     ("exists", "isfile", "isdir", "islink", "stat", "lstat", "getsize", "getmtime", "is_file", "is_dir", "iterdir",

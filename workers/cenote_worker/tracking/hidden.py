@@ -20,8 +20,8 @@ from cenote_worker.trace import Version
 from cenote_worker.tracking import pytorch
 from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
 from cenote_worker.tracking.graph import ATOMS
-from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.own_modules import is_of_library
+from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS

@@ -24,7 +24,7 @@ _modules = sys.modules
 
 
 def asks_generator(libraries: Set[str], words: Set[str]) -> bool:
-    """Whether a step may ask for the generator's state or set it, by the libraries it reaches and its code's words."""
+    """Whether a step may ask for the generator's state or set it: by the libraries it reaches and its words."""
     spoken = any("seed" in word or "rng" in word or word in _ASKING for word in words)
     return GENERATOR in libraries or ("torch" in libraries and spoken)
 
@@ -52,7 +52,9 @@ def settings() -> object:
 
 def hooks() -> list[object]:
     """What it has of the user's: hooks of all modules and optimizers, and classes that files may have."""
-    found = list[object](getattr(_modules.get("torch._weights_only_unpickler"), "_marked_safe_globals_set", ()))
+    found = list[object](
+        getattr(_modules.get("torch._weights_only_unpickler"), "_marked_safe_globals_set", ())
+    )
     for home in _TABLES:
         for key, table in vars(_modules.get(home, sys)).items():
             if key.startswith("_global_") and isinstance(table, dict):

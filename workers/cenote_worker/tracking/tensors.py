@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from cenote_worker.memory_unsafe import memory_at
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tensors_unsafe import is_used_up
 from cenote_worker.tracking.graph import ATOMS, Graph, Handler
 from cenote_worker.tracking.pytorch import GENERATOR
-from cenote_worker.tensors_unsafe import is_used_up
 
 __builtins__ = BUILTINS
 

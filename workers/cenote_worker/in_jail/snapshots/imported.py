@@ -1,6 +1,6 @@
 """What imports leave to the garbage collector, done before a copy is made and not behind it.
 
-A library with a hundred thousand objects has Python look through everything there is soon after it was imported, which
+A library with a hundred thousand objects has Python look through everything there is soon after its import, which
 writes to each object. If copies share that memory by then, this costs as much as a sweep over all of it, and the
 copies are given up. Once Python has looked, it does so again only when there is a quarter more.
 """

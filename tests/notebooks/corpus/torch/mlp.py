@@ -3,6 +3,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
 # %% seed
 torch.manual_seed(7)
 rng = np.random.default_rng(7)
@@ -25,11 +26,15 @@ test_X = (test_X - mean) / spread
 # %% baseline
 baseline = max(share, 1 - share)
 print(f"always the same answer: {baseline:.2f}")
+
+
 # %% model
 class Net(nn.Module):
     def __init__(self, width):
         super().__init__()
-        self.layers = nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
+        self.layers = nn.Sequential(
+            nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1)
+        )
 
     def forward(self, x):
         return self.layers(x)
