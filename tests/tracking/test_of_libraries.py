@@ -38,9 +38,9 @@ def test_handlers_of_libraries_that_show_lines_concern_who_logs(steps: Steps) ->
     library = logging.getLogger("cenote.test.library")
     library.addHandler(handler)
     try:
-        steps.good("import logging\nlog = logging.getLogger('cenote.test')")
-        assert () == steps.good("level = log.level").unrepeatable
-        assert ("it logs where code stands",) == steps.good("log.debug('x')").unrepeatable
+        steps.good("import logging\nours = logging.getLogger('cenote.test')")
+        assert () == steps.good("level = ours.level").unrepeatable
+        assert ("it logs where code stands",) == steps.good("ours.debug('x')").unrepeatable
     finally:
         library.removeHandler(handler)
 
