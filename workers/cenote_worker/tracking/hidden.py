@@ -181,9 +181,10 @@ def _atom(value: object) -> object:
     """Of an attribute of a logger. Libraries replace methods of theirs by functions that hold nothing."""
     if type(value) in ATOMS:
         return value
-    plain = type(value) is FunctionType and not value.__closure__ and not vars(value)
-    if plain and is_of_library(value.__code__.co_filename):  # type: ignore[attr-defined]
-        return value.__module__, value.__qualname__
+    function: Any = value
+    plain = type(value) is FunctionType and not function.__closure__ and not vars(function)
+    if plain and is_of_library(function.__code__.co_filename):
+        return function.__module__, function.__qualname__
     return fresh()
 
 
