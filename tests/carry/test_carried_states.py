@@ -22,6 +22,8 @@ CHANGES = {
     "numpy": "import numpy as np\nnp.set_printoptions(precision=2)\nnp.seterr(all='raise')",
     "pandas": "import pandas as pd\npd.set_option('display.max_rows', 7)",
     "matplotlib": "import matplotlib\nmatplotlib.rcParams['lines.linewidth'] = 9",
+    "torch": "import torch\ntorch.set_default_dtype(torch.float64)\ntorch.set_printoptions(precision=2)",
+    "torch.random": "import torch\ntorch.manual_seed(5)",
 }
 BACK = {
     "random": "random.random()",
@@ -37,6 +39,8 @@ BACK = {
     "numpy": "np.set_printoptions(precision=4)\nnp.seterr(all='warn')",
     "pandas": "pd.set_option('display.max_rows', 8)",
     "matplotlib": "matplotlib.rcParams['lines.linewidth'] = 3",
+    "torch": "torch.set_default_dtype(torch.float32)",
+    "torch.random": "torch.rand(1)",
 }
 
 
@@ -46,6 +50,8 @@ def test_every_state_has_its_case() -> None:
 
 @pytest.mark.parametrize("state", HIDDEN)
 def test_a_state_is_carried(runtime: PythonRuntime, state: str) -> None:
+    if state.startswith("torch"):
+        pytest.importorskip("torch")
     ran(runtime, CHANGES[state].partition("\n")[0])  # a step that imports a lot is not kept
     ran(runtime, CHANGES[state])
     then = versions(runtime, hidden(state))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import io
 import json
 import os
 import signal
@@ -47,6 +48,12 @@ def pyarrow() -> object:
 
     table = pa.table({"a": range(100_000), "b": [i % 10 for i in range(100_000)]})
     return sum(table.group_by("b", use_threads=True).aggregate([("a", "sum")]).column("a_sum").to_pylist())
+
+
+def tqdm() -> object:
+    from tqdm import tqdm
+
+    return sum(tqdm(range(10), file=io.StringIO()))
 
 
 def polars() -> object:

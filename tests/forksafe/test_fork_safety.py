@@ -35,7 +35,7 @@ def printed(program: str) -> str:
 
 
 @pytest.mark.parametrize("fork", ["python_fork", "bare_fork"])
-@pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow"])
+@pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow", "tqdm"])
 def test_libraries_compute_with_threads_in_a_copy(library: str, fork: str) -> None:
     """Their pools survive a fork, or were paused before it: in the copy, in its copy, and in the original."""
     result = tried(library, fork)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+FILES = ("traps.txt", *(f"traps-3.{minor}.txt" for minor in (12, 13) if sys.version_info >= (3, minor)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +34,7 @@ def _trap(text: str) -> Trap:
     return Trap(name=name.strip(), cells=parts, step=int(step), code=code.strip("\n"), look=look.strip())
 
 
-def load() -> tuple[Trap, ...]:
-    files = ["traps.txt", *(f"traps-3.{minor}.txt" for minor in (12, 13) if sys.version_info >= (3, minor))]
+def load(files: Sequence[str] = FILES) -> tuple[Trap, ...]:
     texts = [(Path(__file__).parent / file).read_text() for file in files]
     return tuple(_trap(part) for text in texts for part in re.split(r"(?m)^== ", text)[1:])
 

@@ -27,6 +27,7 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, ref
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
+from cenote_worker.tensors_unsafe import reduced_tensor
 
 _OF_MODULES = (type, types.FunctionType, *LATE_TYPES)
 """What is pickled as a name in a module where that can be."""
@@ -93,8 +94,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if isinstance(obj, _FILES) and not isinstance(obj, io.BytesIO):
             # cloudpickle would send a copy of a text file's content without a word.
             raise TypeError("an open file stays where it is; send what you read from it")
-        if (schema := reduced_schema(obj)) is not None:
-            return schema
+        if (known := reduced_schema(obj) or reduced_tensor(obj, whole=False)) is not None:
+            return known
         if type(obj) is CACHED and (is_foreign(obj) or "<locals>" in obj.__qualname__):
             refuse_cache(obj)
         if type(obj) is functools.cached_property:

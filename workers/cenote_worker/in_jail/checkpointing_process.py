@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cenote_proto.v1 import checkpoint_pb2
+from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -29,6 +30,7 @@ def taken(futures: int) -> dict[str, object]:
     return {
         "random": random.getstate(),
         "numpy.random": numpy.get_state() if numpy is not None else None,
+        **hidden_states.take(["torch.random"]),
         "environ": dict(os.environ),
         "cwd": _directory(),
         "sys.path": list(sys.path),
@@ -54,6 +56,8 @@ def draw_on(state: dict[str, Any]) -> None:
         import numpy.random
 
         numpy.random.set_state(state["numpy.random"])
+    if state.get("torch.random") is not None:  # an older checkpoint has none
+        hidden_states.put({"torch.random": state["torch.random"]})
 
 
 def modules_in_use(imported: Iterable[str]) -> list[checkpoint_pb2.ModuleInUse]:

@@ -31,6 +31,7 @@ from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
+from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
@@ -113,6 +114,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (dataclasses, _SENTINELS[id(obj)])
         if (schema := reduced_schema(obj)) is not None:
             return schema
+        if (tensor := self._tensor(obj)) is not None:
+            return tensor
         if kind.__module__[:8] == "sklearn.":
             return _bunch(obj) if isinstance(obj, dict) else _of_sklearn(obj)
         if kind is _Nan:
@@ -136,6 +139,13 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         )
         made = (function.__code__, function.__name__, cells or None, *home)
         return Landing.function, made, state, None, None, Landing.fill_function
+
+    @staticmethod
+    def _tensor(value: Any) -> tuple[Any, ...] | None:
+        try:
+            return reduced_tensor(value)
+        except TensorNotKeptError as error:
+            raise NotKept(str(error)) from None
 
     def _array(self, value: Any) -> tuple[Any, ...] | None:
         """An array that owns its memory, to be one again. numpy itself would make a view of what it is stored in."""

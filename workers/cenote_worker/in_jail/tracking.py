@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from cenote_worker.in_jail.cells import Cell
+from cenote_worker.in_jail.forking import library_threads
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.variables import kind_of_value
 from cenote_worker.results import ErrorInfo
@@ -51,6 +52,7 @@ class CellTracking:
 
     def end(self, error: ErrorInfo | None) -> StepTrace | None:
         """The cell is over; None for one in a namespace that is not watched. Never raises."""
+        library_threads.end_waiting()  # they are none of a user's
         watch, self._watch = self._watch, None
         begun, self._begun = self._begun, False
         self.bound_only = None

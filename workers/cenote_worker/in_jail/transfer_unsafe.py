@@ -13,6 +13,7 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, ref
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps
+from cenote_worker.tensors_unsafe import reduced_tensor
 
 
 def dump(value: object) -> Content:
@@ -30,5 +31,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             refuse_cache(obj)
         if type(obj) is functools.cached_property:
             return reduced_property(obj)
-        reduced = reduced_schema(obj) or reduced_late_type(obj)
+        reduced = reduced_schema(obj) or reduced_late_type(obj) or reduced_tensor(obj, whole=False)
         return super().reducer_override(obj) if reduced is None else reduced

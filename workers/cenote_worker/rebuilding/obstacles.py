@@ -10,8 +10,11 @@ from cenote_worker.history.dependencies import looked_at, written
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, hidden, key_of, kind_of
 
-DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
+DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random"), hidden("torch.random")))
 """Read and written by whoever draws or seeds. In a fresh process they are other ones each time."""
+
+_FOLDER: Final = "folder"
+"""How versions of folders begin."""
 
 _SEEDING: Final = re.compile(r"seed|set_?state")
 _LOOKING: Final = re.compile(r"get_?state")
@@ -62,7 +65,7 @@ def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool)
         yield f"{step} may have done something outside, since {reason}"
     if record.status == "failed" and (record.error is None or record.error.reason != "exception"):
         yield f"{step} was stopped, and would be stopped elsewhere"
-    for path in sorted(_outside(written(record))):
+    for path in sorted(_outside(set(written(record)) - _empty_folders(record))):
         yield f"{step} writes {path}, which is not in the working directory"
     yield from _unanswered(record)
 
@@ -73,6 +76,13 @@ def _unanswered(record: StepRecord) -> Iterator[str]:
             yield f"the answer of {call.target} to step {record.number} was not kept"
     if not record.tells_calls:
         yield f"not all is recorded of what step {record.number} called outside"
+
+
+def _empty_folders(record: StepRecord) -> frozenset[Location]:
+    """Folders that it has made, as libraries do for files that they may have some day; what is in one is told for
+    itself."""
+    writes = record.trace.writes if record.trace is not None else {}
+    return frozenset(each for each, version in writes.items() if version.startswith(_FOLDER))
 
 
 def files_outside(record: StepRecord) -> frozenset[Location]:

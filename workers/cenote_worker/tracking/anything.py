@@ -113,6 +113,11 @@ _PLACES: Final = frozenset(
 )  # fmt: skip
 """What tells lines of code; versions of functions do not say where these stand."""
 
+_LOGGING: Final = frozenset(
+    ("debug", "info", "warning", "warn", "error", "critical", "fatal", "exception", "log", "handle", "makeRecord",
+     "captureWarnings")
+)  # fmt: skip
+
 _UNSEEDED: Final = (
     "default_rng()",
     "Random()",
@@ -201,6 +206,11 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):
         reasons.append("it seeds a generator from the system")
     return tuple(dict.fromkeys(reasons))
+
+
+def logs(facts: Facts) -> bool:
+    """Whether the code may log something itself; what libraries log stands where it stands."""
+    return not _LOGGING.isdisjoint(facts.attributes | facts.loads)
 
 
 def is_told() -> bool:

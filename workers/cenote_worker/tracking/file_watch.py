@@ -33,7 +33,8 @@ _NATIVE_OF_PANDAS: Final = frozenset(
 )
 _READING: Final = (
     "read_", "scan_", "load", "open", "connect", "sql", "query", "execute", "get_file", "File", "Parquet", "dataset",
-    "input_stream", "memory_map", "OSFile", "collect", "fetch", "to_table", "to_batches", "scanner", "copy_file",
+    "input_stream", "from_file", "memory_map", "OSFile", "collect", "fetch", "to_table", "to_batches", "scanner",
+    "copy_file",
 )  # fmt: skip
 _ASKING: Final = frozenset(
     ("exists", "isfile", "isdir", "islink", "stat", "lstat", "getsize", "getmtime", "is_file", "is_dir", "iterdir",
@@ -46,7 +47,8 @@ _ASKING_THEMSELVES: Final = frozenset(("filecmp", "gettext", "linecache", "mimet
 _NOT_ASKING: Final = frozenset(
     ("annotated_types", "attr", "attrs", "cloudpickle", "cycler", "dateutil", "kiwisolver", "matplotlib",
      "mpl_toolkits", "networkx", "numpy", "pandas", "polars", "pyarrow", "pydantic", "pydantic_core", "rich",
-     "scipy", "seaborn", "six", "sklearn", "statsmodels", "sympy", "tqdm", "typing_extensions", "xxhash")
+     "scipy", "seaborn", "six", "sklearn", "statsmodels", "sympy", "torch", "tqdm", "typing_extensions",
+     "xxhash")
 )  # fmt: skip
 """Installed libraries that look at no file but those that their caller names, which is noticed."""
 

@@ -95,6 +95,7 @@ class Graph:
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
         self._queue: list[object] = []
+        self._weak: list[object] = []
         self._digest = xxhash.xxh3_128()
 
     def walk(self, value: object, root: object, handler_of: Callable[[object], Handler]) -> str:
@@ -105,7 +106,10 @@ class Graph:
         self.root = root
         self._put(("root", self.token(value)))
         queue, index = self._queue, 0
-        while index < len(queue):
+        while index < len(queue) or self._weak:
+            if index == len(queue):
+                self._put_referred(self._weak.pop())
+                continue
             found = queue[index]
             self._put((_qualname(type(found)), handler_of(found)(self, found)))
             index += 1
@@ -114,6 +118,12 @@ class Graph:
                 self.budget.check()
         self.budget.spend(index % _CHECKED_EVERY)
         return self._digest.hexdigest()
+
+    def _put_referred(self, value: object) -> None:
+        """Of a weak reference: what is held here as well stays for as long as the reference; else it may go."""
+        if value is None or id(value) not in self._numbers:
+            self.unknown("a weak reference")
+        self._put(self.token(value))
 
     def _put(self, description: Any) -> None:
         self._digest.update(packed(description))
@@ -142,9 +152,17 @@ class Graph:
         """It shows this memory, and copies it before it writes."""
         self.covered[id(memory)] = -1
 
+    def weakly(self, value: object) -> None:
+        """It refers to this object without holding it; None for one that has gone."""
+        self._weak.append(value)
+
     def place(self, memory: object) -> int:
         """A number for memory that several objects may show, so that their sharing it is part of the digest."""
-        return self._places.setdefault(id(memory), len(self._places))
+        return self.place_at(id(memory))
+
+    def place_at(self, address: int) -> int:
+        """The same for memory that is known by an address of its own."""
+        return self._places.setdefault(address, len(self._places))
 
     def inline(self, part: dict[str, object]) -> object:
         """An instance's own dictionary, described with the instance; whoever holds it by itself refers to it."""

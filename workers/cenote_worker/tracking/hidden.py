@@ -10,15 +10,17 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Iterable
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, Final
 
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Version
+from cenote_worker.tracking import pytorch
 from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
 from cenote_worker.tracking.graph import ATOMS
+from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
@@ -38,14 +40,14 @@ _root = logging.getLogger()
 _OF_LOGGERS: Final = frozenset((*vars(logging.Logger("")), "manager"))
 """What a logger has of itself."""
 
-DRAWN: Final = ("random", "numpy.random")
+DRAWN: Final = ("random", "numpy.random", pytorch.GENERATOR)
 """Read by every draw, and changed by it. The rest is read by every step: it is in the air."""
 
 _SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 
 _LIBRARY: Final = {
     "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
-    "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy",
+    "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy", "torch": "torch",
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
@@ -62,10 +64,18 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
     found |= {state: _guarded(look) for state, look in _LOOKS}
     if (numpy := _legacy()) is not None:
         found["numpy.random"] = _of_numpy.version(numpy)
+    if _is_imported("torch"):
+        found[pytorch.GENERATOR] = _guarded(pytorch.generator_state)
     for state, look in _SETTINGS:
-        if state in used and type(_modules.get(state)) is ModuleType:
+        if state in used and _is_imported(state):
             found[state] = _guarded(look)
     return found
+
+
+def _is_imported(library: str) -> bool:
+    """To its end, and by nothing else in its place."""
+    module = _modules.get(library)
+    return type(module) is ModuleType and not getattr(module.__spec__, "_initializing", False)
 
 
 def settings() -> frozenset[str]:
@@ -81,6 +91,8 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
         found.add("random")
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
         found.add("numpy.random")
+    if pytorch.asks_generator(libraries, spoken):
+        found.add(pytorch.GENERATOR)
     beneath = {other for library in libraries & _BENEATH.keys() for other in _BENEATH[library]}
     found.update(state for state, library in _LIBRARY.items() if library in libraries or state in beneath)
     if IN_MEMORY in _modules:
@@ -166,7 +178,14 @@ def _logger(logger: logging.Logger) -> object:
 
 
 def _atom(value: object) -> object:
-    return value if type(value) in (str, int, float, bool, bytes, type(None)) else fresh()
+    """Of an attribute of a logger. Libraries replace methods of theirs by functions that hold nothing."""
+    if type(value) in ATOMS:
+        return value
+    function: Any = value
+    plain = type(value) is FunctionType and not function.__closure__ and not vars(function)
+    if plain and is_of_library(function.__code__.co_filename):
+        return function.__module__, function.__qualname__
+    return fresh()
 
 
 def _format(formatter: logging.Formatter | None) -> object:
@@ -242,8 +261,9 @@ def _formatters() -> list[object]:
 def _is_shown(handler: logging.Handler) -> bool:
     if type(handler) is logging.NullHandler:
         return True
-    home = type(getattr(handler, "stream", None)).__module__
-    return type(handler) is logging.StreamHandler and home.startswith("cenote_worker")
+    stream = getattr(handler, "stream", None)
+    ours = type(stream).__module__.startswith("cenote_worker") or stream in (_sys.__stdout__, _sys.__stderr__)
+    return type(handler) is logging.StreamHandler and ours
 
 
 CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
@@ -251,6 +271,7 @@ CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "numpy": _callbacks_of_numpy,
     "warnings": _showing_warnings,
     "pandas": _formatters,
+    "torch": pytorch.hooks,
 }
 _PLAIN_LOGGER: Final = (0, True, False, list[object](), 0, list[object]())
 """One that has only been asked for, as imports do."""
@@ -336,7 +357,7 @@ def _files_in_memory() -> object:
 _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
     ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
-    ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials),
+    ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings),
 )  # fmt: skip
 _LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
     ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),

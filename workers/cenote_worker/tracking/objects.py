@@ -152,7 +152,9 @@ class Objects:
 
     def cls(self, graph: Graph, value: type) -> object:
         if self._classes.is_library(value, graph.own_modules):
-            graph.packages.add(module_of(value).partition(".")[0])
+            home = module_of(value).partition(".")[0]
+            if home != "builtins":  # from whose classes nobody gets at its functions
+                graph.packages.add(home)
             if can_be_set_on(value):
                 graph.classes[id(value)] = value
             return ("library", module_of(value), qualname(value))
@@ -361,9 +363,9 @@ def bound_slot(graph: Graph, value: Any) -> object:
 
 
 def weak(graph: Graph, value: weakref.ReferenceType[object]) -> object:
-    """What it refers to may go at any time; while it is there, it can be changed through the reference."""
-    graph.unknown("a weak reference")
-    return graph.tokens((_referred(value), *held_by(value)))
+    """While what it refers to is there, that can be changed through the reference."""
+    graph.weakly(_referred(value))
+    return graph.tokens(held_by(value))
 
 
 def finalizer(graph: Graph, value: weakref.finalize[Any, Any]) -> object:

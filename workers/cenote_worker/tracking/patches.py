@@ -37,6 +37,7 @@ from cenote_worker.tracking.insides import (
     items_of,
     parts_of,
 )
+from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.settings import FEATURES, libraries_set
 
@@ -210,13 +211,16 @@ class Patches:
         for (dotted, key), home, held in self._containers(facts, own_modules):
             if not _same(before.containers.get((dotted, key)), items_of(held, _SPOKEN_OF)):
                 self._keys(dotted, home).add(key)
+        by_name = not _SETTING.isdisjoint(facts.loads | facts.attributes)
         for dotted, (target, was) in before.tables.items():
             now = _table(target)
             for key in was.keys() | now.keys():
                 value = now.get(key, _MISSING)
-                if value is was.get(key, _MISSING) or key[:2] == "__":
+                if value is was.get(key, _MISSING) or type(value) is ModuleType or key[:2] == "__":
                     continue
-                if type(value) is not ModuleType and not _is_of_the_worker(value):
+                if _is_of_the_worker(value):
+                    continue
+                if by_name or not _is_wrapped(was.get(key), value):
                     self._keys(dotted, target).add(key)
         return unseen
 
@@ -358,6 +362,14 @@ class Patches:
                 else ""
             )
         return ""
+
+
+def _is_wrapped(was: object, now: object) -> bool:
+    """Whether a library has put a function of its own around its method, as on the first use of a class."""
+    if type(was) is not FunctionType or type(now) is not FunctionType or not now.__closure__:
+        return False
+    ours = now.__module__ == was.__module__ and is_of_library(now.__code__.co_filename)
+    return ours and any(cell.cell_contents is was for cell in now.__closure__)
 
 
 def _same(before: list[object] | None, after: list[object]) -> bool:

@@ -319,7 +319,8 @@ class Watch:
 
     def _unrepeatable(self, facts: Facts) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
-        if "logging" in self._met.packages | facts.imports and hidden_state.logs_lines():
+        logs = "logging" in self._met.packages | facts.imports and anything.logs(facts)
+        if logs and hidden_state.logs_lines():
             reasons = (*reasons, "it logs where code stands")
         return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 

@@ -282,6 +282,8 @@ def _draw_other_numbers() -> None:
     random.seed()
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed(int.from_bytes(os.urandom(4)))
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(int.from_bytes(os.urandom(8)))
 
 
 def _report(pipe: int, error: Exception) -> None:

@@ -41,7 +41,7 @@ def put(taken: Mapping[str, object]) -> None:
         raise
 
 
-SETTINGS: Final = ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")
+SETTINGS: Final = ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy", "torch")
 """How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
 
 
@@ -150,6 +150,53 @@ def _put_numpy_random(state: object) -> None:
     importlib.import_module("numpy.random").set_state(state)
 
 
+def _take_torch_random() -> object:
+    torch: Any = sys.modules.get("torch")
+    return None if torch is None else bytes(torch.get_rng_state().tolist())
+
+
+def _put_torch_random(state: bytes) -> None:
+    torch: Any = importlib.import_module("torch")
+    torch.set_rng_state(torch.tensor(list(state), dtype=torch.uint8, device="cpu"))
+
+
+def _take_torch() -> object:
+    """What people set most; whom PyTorch tells of calls cannot be carried."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None:
+        return None
+    if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
+        raise NotKept("a mode of PyTorch, as for the default device, cannot be carried")
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+    return {
+        "dtype": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "deterministic": (deterministic, warns),
+        "threads": torch.get_num_threads(),
+        "anomaly": torch.is_anomaly_enabled(),
+        "precision": torch.get_float32_matmul_precision(),
+        "warn_always": torch.is_warn_always_enabled(),
+        "mkldnn": torch.backends.mkldnn.enabled,
+        "printing": dict(vars(torch._tensor_str.PRINT_OPTS)),
+    }
+
+
+def _put_torch(taken: dict[str, Any]) -> None:
+    torch: Any = importlib.import_module("torch")
+    deterministic, warns = taken["deterministic"]
+    torch.set_default_dtype(taken["dtype"])
+    torch.set_grad_enabled(taken["gradients"])
+    torch.use_deterministic_algorithms(deterministic, warn_only=warns)
+    if torch.get_num_threads() != taken["threads"]:
+        torch.set_num_threads(taken["threads"])
+    torch.autograd.set_detect_anomaly(taken["anomaly"])
+    torch.set_float32_matmul_precision(taken["precision"])
+    torch.set_warn_always(taken["warn_always"])
+    torch.backends.mkldnn.enabled = taken["mkldnn"]
+    vars(torch._tensor_str.PRINT_OPTS).update(taken["printing"])
+
+
 def _take_numpy() -> object:
     numpy = sys.modules.get("numpy")
     return None if numpy is None else (numpy.get_printoptions(), numpy.geterr(), numpy.getbufsize())
@@ -202,6 +249,7 @@ def _put_matplotlib(parameters: Mapping[str, object]) -> None:
 _STATES: Final[Mapping[str, _Carried]] = {
     "random": (random.getstate, random.setstate),
     "numpy.random": (_take_numpy_random, _put_numpy_random),
+    "torch.random": (_take_torch_random, _put_torch_random),
     "environ": (lambda: dict(os.environ), _put_environ),
     "cwd": (os.getcwd, os.chdir),
     "sys.path": (_take_path, _put_path),
@@ -212,4 +260,5 @@ _STATES: Final[Mapping[str, _Carried]] = {
     "pandas": (_take_pandas, _put_pandas),
     "decimal": (lambda: decimal.getcontext().copy(), decimal.setcontext),
     "numpy": (_take_numpy, _put_numpy),
+    "torch": (_take_torch, _put_torch),
 }

@@ -11,6 +11,12 @@ process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
 | jemalloc's own thread | works: started again in the copy | safe |
 | Polars (rayon, tokio) | the copy hangs in its next query | no copy |
 | DuckDB | the copy computes on one thread, and crashes when the connection is closed | no copy |
+| Numba's own (`workqueue`) | works: they are begun again in the copy | safe |
+| Numba over GNU OpenMP | it ends itself in its next parallel loop | no copy |
+| OpenCV | works, on one thread | paused |
+| JAX | the copy hangs in its next computation | no copy |
+| PyTorch between operations | gone in the copy; what waits for them waits for ever | no copy |
+| tqdm, Zarr (threads of Python code that wait) | gone in the copy | ended |
 | Python (`threading`, executors, asyncio's among them) | gone in the copy; a pool's tasks wait for ever | no copy |
 | anything else | unknown | no copy |
 """
@@ -25,7 +31,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
-from cenote_worker.in_jail.forking import native_threads
+from cenote_worker.in_jail.forking import library_threads, native_threads
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.forking.native_threads import NativeThread
 from cenote_worker.in_jail.forking.pools_unsafe import pause
@@ -36,7 +42,7 @@ __builtins__ = BUILTINS
 _PATIENCE = 0.005
 """Seconds that threads get to finish what they were doing when the cell ended, and to be seen waiting."""
 
-_SURVIVORS = ("openblas", "libarrow")
+_SURVIVORS = ("openblas", "libarrow", "workqueue")
 """Parts of names of libraries with fork handlers of their own that were seen to work."""
 
 _SURVIVING_NAME = "jemalloc_bg_thd"
@@ -48,6 +54,8 @@ _LIBRARIES = {
     "torch": "PyTorch",
     "omp": "OpenMP",
     "libpython": "Python",
+    "libc10": "PyTorch",
+    "jax": "JAX",
 }
 
 _current_frames, _enumerate = sys._current_frames, threading.enumerate
@@ -57,13 +65,16 @@ _monotonic, _sleep = time.monotonic, time.sleep
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """What stands in the way of a fork. owner: what people call the library, or the name of a Python thread."""
+    """What stands in the way of a fork. owner: what people call the library, or the name of a Python thread. kind
+    `library`: one that has a copy end, whose threads are not counted."""
 
-    kind: Literal["python", "native"]
+    kind: Literal["python", "native", "library"]
     owner: str
     threads: int
 
     def __str__(self) -> str:
+        if self.kind == "library":
+            return self.owner
         if self.kind == "python":
             return f"a thread of Python code is running: {self.owner}"
         return f"{self.threads} {'thread' if self.threads == 1 else 'threads'} of {self.owner}"
@@ -81,7 +92,12 @@ class ForkSafety:
         ours: threads whose loss in a copy is the caller's own business. Called by the main thread, between cells.
         Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
         """
-        if native_threads.is_alone() or not (ids := native_threads.others()):
+        if library := library_threads.unforkable():
+            return (Reason(kind="library", owner=library, threads=0),)
+        if native_threads.is_alone():
+            return ()
+        library_threads.end_waiting()
+        if not (ids := native_threads.others()):
             return ()
         if python := _python_threads(ours):  # one of them may be using the pools
             return python
@@ -90,6 +106,7 @@ class ForkSafety:
         running: list[NativeThread] = []
         if self._unseen(known):
             pause()
+            library_threads.pause()
             running = self._look(known)
         return _reasons([thread for thread in (*self._seen.values(), *running) if not _survives(thread)])
 

@@ -14,6 +14,7 @@ from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.snapshots.bindings import Baseline, difference
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
+from cenote_worker.in_jail.snapshots.imported import Imported
 from cenote_worker.in_jail.snapshots.kept_files import NONE, KeptFiles
 from cenote_worker.in_jail.snapshots.line import (
     AT_ONCE,
@@ -89,6 +90,7 @@ class Copies:
         self._adopt = adopt
         self._answer = answer
         self._safety = ForkSafety()
+        self._imported = Imported()
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._passing = False
@@ -216,6 +218,7 @@ class Copies:
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
             return False
+        self._imported.settle()
         files = self._files.keep()
         holdings = Holdings.now((*self._keep(), line.fileno()))
         names = Baseline.of(self._namespace)
