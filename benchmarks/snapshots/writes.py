@@ -2,9 +2,10 @@
 
     python -m benchmarks.snapshots.writes [REPEATS [TEXT]]
 
-TEXT: only cells in which it is. Between the cell that makes the data and the one that writes nobody wants anything, as
-while a model thinks: what has grown is put on huge pages then. Each run has a runtime and data of its own, and the least of each kind counts: time
-by the clock says little on a busy machine, where whoever gives copies up waits for a processor. To be run as root.
+TEXT: only cells in which it is. Between the cell that makes the data and the one that writes nobody wants anything,
+as while a model thinks: what has grown is put on huge pages then. Each run has a runtime and data of its own, and the
+least of each kind counts: time by the clock says little on a busy machine, where whoever gives copies up waits for a
+processor. To be run as root.
 """
 
 from __future__ import annotations

@@ -31,11 +31,11 @@ def on_huge_pages(what: str) -> list[int]:
 
 @needs_collapsing
 def test_what_has_become_much_is_moved() -> None:
-    """Python's own objects, which nobody asks huge pages for. A fork leaves it there."""
+    """Python's own objects, which nobody asks huge pages for. A fork leaves them there, unless written to."""
     before, after, behind_a_fork = on_huge_pages("alone")
     assert before == 0
     assert after >= MOST_OF_IT
-    assert after == behind_a_fork
+    assert behind_a_fork >= after - MOST_OF_IT // 4
 
 
 @pytest.mark.parametrize("what", ["shared", "busy"])
