@@ -40,6 +40,7 @@ WRITING: Final = (
     (FRAME, "df.loc[:, 'a'] *= 2"),
     (FRAME, "df.loc[df['a'] > 0, 'b'] = 0.0"),
     (FRAME, "df *= 2"),
+    (ROWS, "np.einsum('ij,ij->ij', a, a, out=a)"),
     ("b = bytearray(b'x' * 2**29)", "memoryview(b)[:] = bytes(2**29)"),
     (NUMBERS, "total = sum(l)"),
     (NUMBERS, "for i in range(10**7):\n    l[i] += 1"),

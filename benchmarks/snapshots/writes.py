@@ -2,8 +2,10 @@
 
     python -m benchmarks.snapshots.writes [REPEATS [TEXT]]
 
-TEXT: only cells in which it is. Each run has a runtime and data of its own, and the least of each kind counts: time
-by the clock says little on a busy machine, where whoever gives copies up waits for a processor. To be run as root.
+TEXT: only cells in which it is. Between the cell that makes the data and the one that writes nobody wants anything,
+as while a model thinks: what has grown is put on huge pages then. Each run has a runtime and data of its own, and the
+least of each kind counts: time by the clock says little on a busy machine, where whoever gives copies up waits for a
+processor. To be run as root.
 """
 
 from __future__ import annotations
@@ -19,6 +21,9 @@ from benchmarks.snapshots.pages import worker_of
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 
+REST = 0.3
+"""Seconds: on a busy machine it may have wanted a processor for long."""
+
 END = "\ncpu_seconds = __import__('time').process_time()"
 
 
@@ -26,12 +31,22 @@ def measure(setup: str, code: str, snapshots: Literal["auto", "none"]) -> tuple[
     """CPU seconds of the worker from the request to the cell's end, and why the state before it is not kept."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots=snapshots, memory="8GiB")) as runtime:
         assert runtime.execute(setup).success
+        worker = clock_of(worker_of(os.getpid()))
         if snapshots == "auto":
+            await_rest(worker)
             runtime.snapshot()  # which is waited for
-        begin = time.clock_gettime(clock_of(worker_of(os.getpid())))
+        begin = time.clock_gettime(worker)
         result = runtime.execute(code + END)
         assert result.success
         return float(runtime.retrieve("cpu_seconds")) - begin, result.unkept
+
+
+def await_rest(worker: int) -> None:
+    """Until a process has done nothing for a while. worker: its clock."""
+    before = -1.0
+    while before < (now := time.clock_gettime(worker)):
+        before = now
+        time.sleep(REST)
 
 
 def main(repeats: int, text: str) -> None:

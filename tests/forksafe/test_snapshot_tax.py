@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from cenote_worker.zygote.sharing import Sharing
 from cenote_worker.zygote.snapshot_tax import (
     COPY_SECONDS,
+    EARLIEST,
     GRACE_SECONDS,
     MOST,
     ORDINARY,
     SHARE,
+    SWEPT,
     Sample,
     SnapshotTax,
 )
@@ -52,9 +54,27 @@ def test_grace_is_not_waited_for_where_it_will_not_do(tax: SnapshotTax) -> None:
     """A cell that has done little but copying, and has more than that to copy where it is at it."""
     elapsed = 0.01
     most = ORDINARY + int(MOST * elapsed / COPY_SECONDS)
-    assert "keep" == tax.see(seen(elapsed, 500 + most))
-    assert "check" == tax.see(seen(elapsed, 500 + most + 1))
+    assert "check" == tax.see(seen(elapsed, 500 + most))
+    assert not tax.is_too_much(copied(most, exposed=GRACE + 1))
+    tax.see(seen(elapsed, 500 + most + 1))
     assert tax.is_too_much(copied(most + 1, exposed=GRACE + 1))
+
+
+def test_a_sweep_has_begun(tax: SnapshotTax) -> None:
+    """In a large area, most of which it has before it. What is written to around each cell lies elsewhere."""
+    few = int(SWEPT / COPY_SECONDS)
+    assert "keep" == tax.see(seen(0.002, 500 + ORDINARY))
+    assert "check" == tax.see(seen(0.002, 500 + ORDINARY + int(EARLIEST / COPY_SECONDS) + 1))
+    assert not tax.is_too_much(Sharing(copied=few, exposed=HELD, swept=few))
+    assert tax.is_too_much(Sharing(copied=few + 1, exposed=HELD, swept=few + 1))
+
+
+def test_a_sweep_that_is_no_large_part_of_a_cell(tax: SnapshotTax) -> None:
+    """A fifth of its time, as before."""
+    share = int(SHARE * 0.04 / COPY_SECONDS)
+    tax.see(seen(0.04, 500 + ORDINARY + share))
+    assert not tax.is_too_much(Sharing(copied=share, exposed=HELD, swept=share))
+    assert tax.is_too_much(Sharing(copied=share + 1, exposed=HELD, swept=share + 1))
 
 
 def test_what_is_written_to_around_each_cell_says_nothing(tax: SnapshotTax) -> None:

@@ -6,6 +6,7 @@ import ast
 from types import FunctionType
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cenote_worker.in_jail.cells import CellCompiler
@@ -33,6 +34,9 @@ SWEEPING = {
     "a.byteswap(True); b += 1": ("a",),
     "a.sort(kind='stable')": (Sorted(array="a"),),
     "b += 1; a.partition(10)": ("b", Sorted(array="a")),
+    "np.einsum('ij, ij -> ij', a, b, out=c); a += 1": ("c", "a"),
+    "v = a[:]\nv *= 2": ("a",),
+    "v = a.T; w = v; v -= 1": ("a",),
 }
 
 PARTS = {
@@ -43,6 +47,13 @@ PARTS = {
     "np.add(a, 1, out=a[1:])": ("a", "1:", set()),
     "np.putmask(a, mask, 0)": ("a", "mask", {"mask"}),
     "np.put(a, places, b)": ("a", "places", {"places"}),
+    "v = a[::-1]\nv *= 2": ("a", "::-1", set()),
+    "df.loc[:] = 0": ("df", ":", set()),
+    "df.loc[df['x'] > 0, 'y'] = 0": ("df", "(df['x'] > 0, 'y')", {"df"}),
+    "df.iloc[:, 0] *= 2": ("df", "(:, 0)", set()),
+    "for i in range(3):\n    a[i] = 0": ("a", "(0,)", set()),
+    "for i in range(len(a)):\n    a[i, n:] = 0": ("a", "(0, n:)", {"n"}),
+    "for i in range(a.shape[0]):\n    a[i] *= i": ("a", "(0,)", set()),
 }
 
 NOT_SWEEPING = (
@@ -55,7 +66,15 @@ NOT_SWEEPING = (
     "a += np.sort(b)",
     "b = np.add(a, 1)",
     "a = b * 2; a += 1",
-    "for i in range(3):\n    a[i] = 0",
+    "for i in range(3):\n    a[:, i] = 0",
+    "for i in range(n):\n    a[i] = 0",
+    "v = a[::-1]; v = v + 1; v += 1",
+    "a = f; v = a[:]; v += 1",
+    "v = a[f()]; v += 1",
+    "np.einsum('ij, jk -> ik', a, b, out=c)",
+    "np.einsum(s, a, b, out=c)",
+    "df.loc[f(b)] = 0",
+    "df.b[:] = 0",
     "mask = b > 0; a[mask] = 0",
     "a[f(b)] = 0",
     "b.std(f(c)); a += 1",
@@ -99,7 +118,16 @@ def test_what_may_take_its_time(code: str) -> None:
 
 BIG = np.zeros(LARGE + 4096, dtype=np.int8)
 
+TABLE = pd.DataFrame(np.zeros((LARGE // 8, 4)), columns=list("wxyz"))
+TABLE.loc[::100, "w"] = 1.0
+TABLE.loc[:100, "x"] = 1.0
+
 ARRAYS = {
+    "df": TABLE,
+    "s": TABLE["x"],
+    "often": TABLE["w"] > 0,
+    "rarely": TABLE["x"] > 0,
+    "rows": np.zeros((LARGE // 2**14 + 1, 2**14), dtype=np.int8),
     "a": BIG,
     "small": BIG[:1000],
     "mask": BIG > -1,
@@ -123,6 +151,16 @@ MUCH = (
     "np.put(a, places, 0)",
     "def f(x, at, n):\n    x[at] = n\nf(a, places, 1)",
     "def f(x):\n    x.sort()\nf(a)",
+    "v = a[::-1]\nv += 1",
+    "def f(x):\n    v = x[1:]\n    v += 1\nf(a)",
+    "for i in range(len(rows)):\n    rows[i] = i",
+    "df.loc[:] = 0",
+    "df.iloc[:, 0] *= 2",
+    "df.loc[:, 'y'] *= 2",
+    "df.loc[df['w'] > 0, 'y'] = 0.0",
+    "df.loc[often] = 0.0",
+    "s.loc[:] = 0.0",
+    "def f(x, n):\n    x.loc[:, 'y'] = n\nf(df, 1.0)",
 )
 
 LITTLE = (
@@ -133,6 +171,15 @@ LITTLE = (
     "a[::0] = 0",
     "def f(x):\n    at = few\n    x[at] = 0\nf(a)",
     "t.sort()",
+    "for i in range(len(a)):\n    a[i] = i",
+    "for i in range(9):\n    rows[i] = i",
+    "df.loc[3] = 0",
+    "df.loc[df['x'] > 0, 'y'] = 0.0",
+    "df.loc[df['x'] > t, 'y'] = 0.0",
+    "df.loc[df['missing'] > 0, 'y'] = 0.0",
+    "df.loc[rarely, 'y'] = 0.0",
+    "df.loc[:, 'missing'] = 0",
+    "t.loc[:] = 0",
     "small += 1; n += 1; missing += 1; t += [2]",
     "def f(x):\n    x = x + 1\n    x += 1\nf(a)",
     "def f(x):\n    x[0] = 1\nf(a)",

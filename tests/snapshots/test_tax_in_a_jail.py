@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from tests.forksafe.test_huge_pages import MOST_OF_IT, needs_collapsing
+from tests.processes import tree_of
 from tests.snapshots.conftest import MakeRuntime
+from tests.waiting import until
 
 
 def test_a_sweep_gives_its_snapshots_up(make_runtime: MakeRuntime) -> None:
@@ -52,3 +59,23 @@ def test_an_ordinary_cell_keeps_them(make_runtime: MakeRuntime) -> None:
     assert "" == runtime.execute("import numpy as np\na = np.zeros(2**25); a[:] = 1").unkept
     assert "" == runtime.execute("total = sum(range(10**6))").unkept
     assert "" == runtime.execute("b = np.ones(2**24)").unkept
+
+
+def on_huge_pages() -> int:
+    """Bytes of this process and all below it."""
+    found = 0
+    for pid in tree_of(os.getpid()):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                found += 1024 * int(line.split()[1]) if line.startswith("AnonHugePages") else 0
+    return found
+
+
+@needs_collapsing
+def test_small_objects_are_put_on_huge_pages_while_nobody_waits(make_runtime: MakeRuntime) -> None:
+    """The kernel lets a jail do that. The state is kept all the same."""
+    runtime = make_runtime(memory="2GiB")
+    before = on_huge_pages()
+    assert runtime.execute("numbers = [n + 10**6 for n in range(1_500_000)]").success
+    until(lambda: on_huge_pages() - before >= MOST_OF_IT)
+    until(lambda: 1 in [each.step for each in runtime.snapshots()])

@@ -226,6 +226,16 @@ def userfaultfd(flags: int) -> int:
     return _syscall("userfaultfd", "userfaultfd", ctypes.c_int(flags))
 
 
+# -- memory -----------------------------------------------------------------------------------------------
+
+MADV_COLLAPSE = 25
+
+
+def madvise(start: int, size: int, advice: int) -> None:
+    """start: the address of a page of this process."""
+    _check(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice)), "madvise")
+
+
 # -- timers -----------------------------------------------------------------------------------------------
 
 _CLOCK_MONOTONIC = 1

@@ -37,12 +37,15 @@ class Pulse:
     def __init__(self) -> None:
         self._tax: SnapshotTax | None = None
         self._began = self._waited = self._last = self._looked = 0.0
+        self._waited_before: float | None = None
+        """What it had waited when its copy was made, while no cell has been seen since."""
 
     def copied(self, worker: int) -> None:
         """A copy of it was made just now. Until its next cell begins it does not work."""
         sample = _sample(worker, 0.0)
         self._tax = None if sample is None else SnapshotTax(sample)
         self._last = 0.0
+        self._waited_before = _waited(worker)
 
     def beat(self, worker: int, *, shares: bool) -> bool:
         """A cell has been running for a while. True when its copies may cost too much: see `is_too_much`.
@@ -52,8 +55,11 @@ class Pulse:
         beats = _beats()
         now = time.monotonic()
         if now - self._last > (beats + _LATE) * EVERY / _NANOSECONDS:
-            begun = FIRST + (beats - 1) * EVERY
-            self._began, self._waited = now - begun / _NANOSECONDS, _waited(worker)
+            begun = (FIRST + (beats - 1) * EVERY) / _NANOSECONDS
+            waited, before = _waited(worker), self._waited_before
+            # Whoever hears late of a cell, since the machine is busy, has to know what it has waited until then.
+            self._began, self._waited_before = now - begun, None
+            self._waited = waited if before is None else max(before, waited - begun)
         self._last = now
         if not shares or (now - self._began > _YOUNG and now - self._looked < _BETWEEN):
             return False

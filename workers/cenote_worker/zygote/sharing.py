@@ -34,14 +34,19 @@ class Sharing:
     """Pages, estimated. copied: those of the copy's that the worker has a page of its own in the place of.
 
     exposed: those of the same large areas, or of all small ones, that it shares still, and would have to copy if it
-    went on there.
+    went on there. swept: of the copied, those in large areas most of which it shares still.
     """
 
     copied: int = 0
     exposed: int = 0
+    swept: int = 0
 
     def __add__(self, other: Sharing) -> Sharing:
-        return Sharing(copied=self.copied + other.copied, exposed=self.exposed + other.exposed)
+        return Sharing(
+            copied=self.copied + other.copied,
+            exposed=self.exposed + other.exposed,
+            swept=self.swept + other.swept,
+        )
 
 
 def sharing(worker: int, copy: int) -> Sharing:
@@ -81,7 +86,8 @@ def _sampled(pagemap: int, areas: list[range], stride: int) -> Sharing:
         found.append(one)
     copied = sum(one.copied for one in found)
     exposed = sum(one.exposed for one in found if one.copied)
-    return Sharing(copied=copied * stride, exposed=exposed * stride)
+    swept = sum(one.copied for one in found[1:] if one.copied < one.exposed)
+    return Sharing(copied=copied * stride, exposed=exposed * stride, swept=swept * stride)
 
 
 def _looked_at(pagemap: int, pages: range) -> Sharing:

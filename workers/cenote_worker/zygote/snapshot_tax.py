@@ -37,8 +37,12 @@ MOST: Final = 0.5
 """The part of a cell's time above which it is taken to do little but write to what it began with. Grace is not
 waited for then, if what it would pay by going on is more than grace."""
 
-EARLIEST: Final = 0.002
+EARLIEST: Final = 0.0005
 """Seconds of tax, but for the ordinary, of which nothing can be said yet."""
+
+SWEPT: Final = 0.0015
+"""Seconds of tax in one large area, of which most is still to come, that are taken for the beginning of a sweep. What
+is written to around any cell does not lie there."""
 
 Verdict = Literal["keep", "check"]
 
@@ -72,7 +76,7 @@ class SnapshotTax:
         self._suspected += max(0, faults - grown)
         self._last = sample
         is_news = self._suspected > 2 * self._cleared
-        suspicious = self._is_past_grace(self._suspected) or self._is_most(self._suspected)
+        suspicious = self._is_past_grace(self._suspected) or self._may_sweep(self._suspected)
         return "check" if is_news and suspicious else "keep"
 
     def is_too_much(self, found: Sharing) -> bool:
@@ -83,10 +87,17 @@ class SnapshotTax:
         self._cleared = self._suspected
         copied = min(self._suspected, found.copied)
         goes_on = found.exposed * COPY_SECONDS > GRACE_SECONDS
-        return self._is_past_grace(copied) or (goes_on and self._is_most(copied))
+        return self._is_past_grace(copied) or (goes_on and self._is_most(copied)) or self._sweeps(found)
 
     def _is_past_grace(self, copies: int) -> bool:
         return copies * COPY_SECONDS > max(GRACE_SECONDS, SHARE * self._last.elapsed)
 
     def _is_most(self, copies: int) -> bool:
-        return (copies - ORDINARY) * COPY_SECONDS > max(EARLIEST, MOST * self._last.elapsed)
+        return (copies - ORDINARY) * COPY_SECONDS > MOST * self._last.elapsed
+
+    def _may_sweep(self, copies: int) -> bool:
+        return (copies - ORDINARY) * COPY_SECONDS > max(EARLIEST, SHARE * self._last.elapsed)
+
+    def _sweeps(self, found: Sharing) -> bool:
+        swept = min(self._suspected, found.swept)
+        return swept * COPY_SECONDS > max(SWEPT, SHARE * self._last.elapsed)

@@ -14,6 +14,7 @@ from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.snapshots.bindings import Baseline, difference
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
+from cenote_worker.in_jail.snapshots.huge_pages import HugePages
 from cenote_worker.in_jail.snapshots.imported import Imported
 from cenote_worker.in_jail.snapshots.kept_files import NONE, KeptFiles
 from cenote_worker.in_jail.snapshots.line import (
@@ -91,6 +92,7 @@ class Copies:
         self._answer = answer
         self._safety = ForkSafety()
         self._imported = Imported()
+        self._huge_pages = HugePages()
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._passing = False
@@ -134,6 +136,8 @@ class Copies:
         """
         if not self._changed or self._passing or self._line is None or not self._step:
             return False
+        if is_idle():
+            self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
 
     def take(self) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, Final, TypeGuard
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.reached import index_of, reached
+from cenote_worker.in_jail.snapshots.reached_in_frames import is_frame, reached_in_frame
 from cenote_worker.in_jail.snapshots.sweeps import (
     Ahead,
     CallAhead,
@@ -26,6 +27,9 @@ __builtins__ = BUILTINS
 
 LARGE: Final = 20 * 2**20
 """Bytes: copying so much page by page takes what the warden grants each cell (`zygote/snapshot_tax.py`)."""
+
+_WORTH_A_TURN: Final = 2**14
+"""Bytes: whoever writes less each time that a loop goes round is busy with other things than copying."""
 
 _DEEPEST: Final = 4
 """Calls within calls that are followed."""
@@ -49,7 +53,7 @@ def sweep_of(
     statements: Sequence[ast.stmt], namespace: Mapping[str, object], definitions: Definitions
 ) -> Sweep | None:
     """None for a cell that rewrites less than a snapshot is worth."""
-    if not may_sweep(statements) or _size(namespace.values()) < LARGE:
+    if not may_sweep(statements) or not _is_much(list(namespace.values())):
         return None  # most cells are not looked at any closer
     ahead = list(_resolved(sweeps(statements), namespace, definitions, _DEEPEST))
     whole = [namespace.get(name) for name in {each for each in ahead if isinstance(each, str)}]
@@ -67,12 +71,17 @@ def _reached(part: Part, namespace: Mapping[str, object]) -> int:
         raise ValueError("anything else may do anything when it is looked at")
 
     array = namespace.get(part.array)
+    if part.by:
+        return reached_in_frame(array, part, namespace)
     if not _is_array(array) or array.nbytes < LARGE:
         return 0
     try:
-        return reached(array, index_of(part.index, value_of))
+        size = reached(array, index_of(part.index, value_of))
     except ValueError:
         return 0
+    if part.times == 1:
+        return size
+    return min(array.nbytes, size * part.times) if size >= _WORTH_A_TURN else 0
 
 
 def _resolved(
@@ -124,7 +133,7 @@ def _outside(call: CallAhead, definition: ast.FunctionDef) -> Iterator[Ahead]:
             outside = {word: name(known) for word, known in each.names.items()}
             names = {word: known for word, known in outside.items() if known is not None}
             if (array := name(each.array)) is not None and len(names) == len(outside):
-                yield Part(array=array, index=each.index, names=names)
+                yield replace(each, array=array, names=names)
         elif isinstance(each, Sorted):
             if (array := name(each.array)) is not None:
                 yield Sorted(array=array)
@@ -139,6 +148,10 @@ def _local(parts: ast.arguments, found: Sequence[ast.AST]) -> set[str]:
     own |= {node.id for node in found if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.name for node in found if isinstance(node, ast.FunctionDef)}
     return own - {name for node in found if isinstance(node, ast.Global) for name in node.names}
+
+
+def _is_much(values: Iterable[object]) -> bool:
+    return _size(values) >= LARGE or any(is_frame(value, LARGE) for value in values)
 
 
 def _size(values: Iterable[object]) -> int:

@@ -3,8 +3,8 @@
 Nothing of such an array would be shared with the copy for long, and giving the copy up beforehand costs a tenth of
 what giving it up halfway does. Only what is certain counts: plain statements that come before anything that may take
 its time, and those of a function of the user's that is called then (`sweeping_calls.py`). What else sweeps is found
-out by whoever watches the cell (`zygote/pulse.py`). Forms of pandas are not among these: what it does in place it
-mostly does to new memory, and where not depends on what else has the same columns.
+out by whoever watches the cell (`zygote/pulse.py`). Of pandas only `loc` and `iloc` are among these: what else it
+does in place it mostly does to new memory.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ast
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Final, Literal
 
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -75,6 +75,12 @@ _TWO_OPERANDS: Final = frozenset({
 _QUICK: Final = frozenset({"print", "len", "float", "int"})
 
 
+_EVERY_ROW: Final = 2**62
+"""Times that a loop over all rows of an array runs, if nobody has counted them: more than there are."""
+
+By = Literal["", "loc", "iloc"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAhead:
     """A function that is called by its name, before anything that takes time.
@@ -93,12 +99,15 @@ class CallAhead:
 class Part:
     """What of the value of a name is written to, if it is an array.
 
-    names: what those in the index are called in the namespace.
+    names: what those in the index are called in the namespace. by: what the index is given to, if not to the array
+    itself: then it is one of a frame or series of pandas. times: how often, at places of their own.
     """
 
     array: str
     index: ast.expr
     names: Mapping[str, str]
+    by: By = ""
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +126,7 @@ Ahead = Rewritten | CallAhead
 
 def sweeps(body: Sequence[ast.stmt]) -> tuple[Ahead, ...]:
     """What code does to whole arrays before it does anything that takes time."""
-    ahead = list(_swept(body[:_MOST], {}, set()))
+    ahead = list(_swept(body[:_MOST], {}, set(), {}))
     return tuple(each for index, each in enumerate(ahead) if each not in ahead[:index])
 
 
@@ -127,15 +136,22 @@ def may_sweep(body: Sequence[ast.stmt]) -> bool:
 
 
 def _swept(
-    statements: Sequence[ast.stmt], defined: dict[str, ast.FunctionDef], bound: set[str]
+    statements: Sequence[ast.stmt],
+    defined: dict[str, ast.FunctionDef],
+    bound: set[str],
+    views: dict[str, str | Part],
 ) -> Iterator[Ahead]:
-    """defined, bound: by the same code, before; what is bound by it is new memory."""
+    """defined, bound: by the same code, before; what is bound by it is new memory, but for views of what is not."""
     for statement in statements:
         if isinstance(statement, ast.FunctionDef) and _is_defined_at_once(statement):
             defined[statement.name] = statement
-        elif isinstance(statement, ast.For) and _is_counted(statement):
-            counter = [node.id for node in nodes(statement.target) if isinstance(node, ast.Name)]
-            yield from _swept(statement.body[:_MOST], defined, bound.union(counter))
+        elif isinstance(statement, ast.For) and (times := _times(statement)):
+            counter = {node.id for node in nodes(statement.target) if isinstance(node, ast.Name)}
+            for each in _swept(statement.body[:_MOST], defined, bound, views):
+                if isinstance(each, Part) and not counter.isdisjoint(each.names):
+                    yield from _each_time(each, counter, times)
+                elif isinstance(each, CallAhead) or counter.isdisjoint(_words(each)):
+                    yield each
             return
         elif call := _called(statement):
             if _is_quick(*call.args, *(keyword.value for keyword in call.keywords)):
@@ -146,16 +162,23 @@ def _swept(
             return
         elif not _is_plain(statement):
             return
-        yield from (each for each in _rewritten(statement) if bound.isdisjoint(_words(each)))
+        for written in _rewritten(statement):
+            each = views.get(written, written) if isinstance(written, str) else written
+            yield from [each] if bound.isdisjoint(_words(each)) else []
         if isinstance(statement, ast.Return):
             return
         if isinstance(statement, ast.Assign):
-            bound.update(target.id for target in statement.targets if isinstance(target, ast.Name))
+            names = {target.id for target in statement.targets if isinstance(target, ast.Name)}
+            seen = [each for each in _viewed(statement.value) if bound.isdisjoint(_words(each))]
+            for name in names:
+                views.pop(name, None)
+                views.update({name: seen[0]} if seen else {})
+            bound.update(names)
 
 
 def _is_of_interest(statement: ast.stmt) -> bool:
     if isinstance(statement, ast.For):
-        return _is_counted(statement)
+        return _times(statement) > 0
     return bool(_rewritten(statement) or _called(statement) or _in_place(statement))
 
 
@@ -188,12 +211,34 @@ def _is_defined_at_once(function: ast.FunctionDef) -> bool:
     return not function.decorator_list and _is_quick(*function.args.defaults, *defaults)
 
 
-def _is_counted(loop: ast.For) -> bool:
-    """Whether its body certainly runs."""
+def _times(loop: ast.For) -> int:
+    """How often its body certainly runs, at least if an array that it is about has rows; 0 for other loops."""
     match loop.iter:
         case ast.Call(func=ast.Name(id="range"), args=[ast.Constant(value=int(count))], keywords=[]):
-            return count > 0
+            return max(0, count)
+        case ast.Call(func=ast.Name(id="range"), args=[rows], keywords=[]) if _is_of_rows(rows):
+            return _EVERY_ROW
+    return 0
+
+
+def _is_of_rows(count: ast.expr) -> bool:
+    match count:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name()]):
+            return True
+        case ast.Subscript(value=ast.Attribute(value=ast.Name(), attr="shape"), slice=ast.Constant(value=0)):
+            return True
     return False
+
+
+def _each_time(part: Part, counter: Collection[str], times: int) -> Iterator[Part]:
+    """`a[i]` and `a[i, ...]` in a loop over `i`, as the first of what it reaches."""
+    places = part.index.elts if isinstance(part.index, ast.Tuple) else [part.index]
+    names = {word: known for word, known in part.names.items() if word not in counter}
+    first, *others = places
+    of_others = {node.id for each in others for node in nodes(each) if isinstance(node, ast.Name)}
+    if isinstance(first, ast.Name) and of_others.isdisjoint(counter) and not part.by and part.times == 1:
+        index = ast.Tuple(elts=[ast.Constant(value=0), *others], ctx=ast.Load())
+        yield Part(array=part.array, index=index, names=names, times=times)
 
 
 def _rewritten(statement: ast.stmt) -> list[str | Part]:
@@ -204,6 +249,17 @@ def _words(written: Rewritten) -> Collection[str]:
     if isinstance(written, str):
         return (written,)
     return (written.array, *(written.names if isinstance(written, Part) else ()))
+
+
+def _viewed(value: ast.expr) -> Iterator[str | Part]:
+    """Of what array a value is a view, if it is one of an array at all."""
+    match value:
+        case ast.Subscript(slice=ast.Slice()):
+            yield from _written_to(value)
+        case ast.Subscript(slice=ast.Tuple(elts=parts)) if any(isinstance(part, ast.Slice) for part in parts):
+            yield from _written_to(value)
+        case ast.Attribute(value=ast.Name(id=name), attr="T"):
+            yield name
 
 
 def _targets(statement: ast.stmt) -> list[ast.expr]:
@@ -268,6 +324,11 @@ def _children(node: ast.AST) -> Iterator[ast.AST]:
 
 def _is_slow(node: ast.AST) -> bool:
     match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=module), attr="einsum"),
+            args=[ast.Constant(value=str(subscripts)), *_],
+        ) if module in _NUMPY:
+            return not _is_elementwise(subscripts)
         case ast.Call(func=ast.Attribute(value=ast.Name(id=module), attr=name)):
             return name not in (_ELEMENTWISE if module in _NUMPY else _OF_ARRAYS)
         case ast.Call(func=ast.Name(id=name)):
@@ -275,21 +336,34 @@ def _is_slow(node: ast.AST) -> bool:
     return isinstance(node, (ast.Call, *_SLOW))
 
 
+def _is_elementwise(subscripts: str) -> bool:
+    """Of `numpy.einsum`: nothing is summed up."""
+    operands, _, result = subscripts.partition("->")
+    return bool(result) and set(operands) - set(", ") == set(result) - set(" ")
+
+
 def _written_to(target: ast.expr) -> Iterator[str | Part]:
     """The name of a variable, if all of its value is meant: `a`, `a[:]`, `a[...]`, `a[:, :]`."""
     match target:
         case ast.Name(id=name):
             yield name
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=parts)) if all(map(_is_all, parts)):
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Tuple(elts=parts)) if all(map(is_all, parts)):
             yield name
-        case ast.Subscript(value=ast.Name(id=name), slice=part) if _is_all(part):
+        case ast.Subscript(value=ast.Name(id=name), slice=part) if is_all(part):
             yield name
         case ast.Subscript(value=ast.Name(id=name), slice=part) if _is_quick(part):
-            words = {node.id for node in nodes(part) if isinstance(node, ast.Name)}
-            yield Part(array=name, index=part, names={word: word for word in words})
+            yield Part(array=name, index=part, names=_same(part))
+        case ast.Subscript(
+            value=ast.Attribute(value=ast.Name(id=name), attr="loc" | "iloc" as by), slice=part
+        ) if _is_quick(part):
+            yield Part(array=name, index=part, names=_same(part), by="loc" if by == "loc" else "iloc")
 
 
-def _is_all(part: ast.expr) -> bool:
+def _same(part: ast.expr) -> dict[str, str]:
+    return {node.id: node.id for node in nodes(part) if isinstance(node, ast.Name)}
+
+
+def is_all(part: ast.expr) -> bool:
     match part:
         case ast.Slice(lower=None, upper=None, step=None):
             return True

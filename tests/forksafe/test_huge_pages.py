@@ -1,0 +1,63 @@
+"""Memory that is put on huge pages before it is copied."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.snapshots.huge_pages import HUGE, HugePages
+
+MOST_OF_IT = 40 * 2**20
+
+needs_collapsing = pytest.mark.skipif(
+    tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1), reason="the kernel has no MADV_COLLAPSE"
+)
+
+
+def on_huge_pages(what: str) -> list[int]:
+    """Bytes before, after, and behind a fork, in a process of its own: in this one much else happens meanwhile."""
+    script = Path(__file__).with_name("huge_pages_process.py")
+    said = subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout
+    found: list[int] = json.loads(said)
+    return found
+
+
+@needs_collapsing
+def test_what_has_become_much_is_moved() -> None:
+    """Python's own objects, which nobody asks huge pages for. A fork leaves them there, unless written to."""
+    before, after, behind_a_fork = on_huge_pages("alone")
+    assert before == 0
+    assert after >= MOST_OF_IT
+    assert behind_a_fork >= after - MOST_OF_IT // 4
+
+
+@pytest.mark.parametrize("what", ["shared", "busy"])
+def test_what_is_left_where_it_is(what: str) -> None:
+    """What a copy has too would be there twice; and nobody who wants something waits."""
+    assert [0, 0, 0] == on_huge_pages(what)
+
+
+@pytest.mark.parametrize(("code", "asked"), [(errno.EINVAL, 1), (errno.ENOMEM, 2), (errno.EAGAIN, 4)])
+def test_a_kernel_that_refuses(code: int, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Is not asked again if it cannot do so, the next time if there was no memory; what is in use is passed over."""
+    calls = []
+
+    def refuse(start: int, _size: int, _advice: int) -> None:
+        calls.append(start)
+        raise OSError(code, os.strerror(code))
+
+    module = sys.modules[HugePages.__module__]
+    monkeypatch.setattr(libc, "madvise", refuse)
+    monkeypatch.setattr(module, "_resident", lambda: 2**30)
+    monkeypatch.setattr(module, "_candidates", lambda: iter([HUGE, 2 * HUGE]))
+    pages = HugePages()
+    for _ in range(2):
+        pages.gather(lambda: True, alone=True)
+    assert asked == len(calls)
