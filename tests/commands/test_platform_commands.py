@@ -25,6 +25,7 @@ from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import running_at
 from cenote.gateway.state_folder import StateFolder
+from cenote_worker.wire.channels import ENVIRONMENT
 
 Finished = subprocess.CompletedProcess[str]
 Cenote = Callable[..., Finished]
@@ -99,6 +100,8 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
     started = json.loads(cenote("up", "--without-ray", "--port", "0", "--json").stdout)
     told = at_home("status", CENOTE_ADDRESS=started["address"])
     assert (0, True) == (told.returncode, started["address"] in told.stdout)
+    variables = Path(f"/proc/{started['pid']}/environ").read_text()
+    assert all(f"{name}=" in variables for name in ENVIRONMENT)
     again = at_home("up")
     assert (4, True) == (again.returncode, f"pid {started['pid']}" in again.stderr)
     ended = {"ended": True, "pid": started["pid"], "forced": False}

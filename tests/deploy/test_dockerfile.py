@@ -9,6 +9,8 @@ from fnmatch import fnmatch
 import pytest
 from tests.deploy.manifests import DEPLOY, ROOT
 
+from cenote_worker.wire.channels import ENVIRONMENT
+
 KNOWN = {
     "ARG",
     "CMD",
@@ -99,6 +101,12 @@ def test_no_secret_is_in_a_layer(dockerfile: list[tuple[str, str]]) -> None:
         word.partition("=")[0] for name, rest in dockerfile if name in ("ARG", "ENV") for word in rest.split()
     ]
     assert [] == [name for name in names if re.search("TOKEN|KEY|PASSWORD|SECRET", name)]
+
+
+def test_grpc_finds_what_it_does_elsewhere(dockerfile: list[tuple[str, str]]) -> None:
+    """In the nodes of a cluster too, which nobody starts but Ray."""
+    given = last(dockerfile, "ENV").split()
+    assert [] == [f"{name}={value}" for name, value in ENVIRONMENT.items() if f"{name}={value}" not in given]
 
 
 def test_commands_need_no_shell(dockerfile: list[tuple[str, str]]) -> None:

@@ -52,6 +52,31 @@ def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
     assert [] == own_platform.references.list("tests", after="", limit=10)
 
 
+def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
+    """No further threads of gRPC's are woken for a message: else three or four of them are, for each cell. By
+    themselves they wake some ten times a second.
+    """
+    code = """
+        import time
+        from pathlib import Path
+        from cenote import PythonRuntime
+
+        def woken():
+            status = [each / "status" for each in Path("/proc/self/task").iterdir()]
+            told = [dict(line.split(":\\t") for line in each.read_text().splitlines()) for each in status]
+            return sum(int(each["voluntary_ctxt_switches"]) for each in told if each["Name"] == "event_engine")
+
+        with PythonRuntime() as runtime:
+            runtime.execute("x = 1")
+            before, since = woken(), time.monotonic()
+            for _ in range(200):
+                runtime.execute("x = 1")
+            print(woken() - before, time.monotonic() - since)
+        """
+    often, seconds = map(float, run(code, platform).stdout.split())
+    assert often < 2 * 200 + 50 * seconds
+
+
 def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
     """And has none any more: gRPC starts on a loop of ours, whatever became of the script's."""
     code = """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from cenote.cli.exit_status import ExitStatus
 from cenote.cli.policy_options import positive_seconds
 from cenote.runtime.remote.address import ADDRESS, AUTHORITY, PORT, token_file
 from cenote.terminal.screen import BOLD, Screen
+from cenote_worker.wire.channels import ENVIRONMENT
 
 if TYPE_CHECKING:
     from cenote.gateway.daemon_lock import Running
@@ -84,7 +86,8 @@ def handle(arguments: argparse.Namespace) -> int:
     options = options_from(arguments)
     screen.progress("starting the platform")
     if arguments.foreground:
-        from cenote.gateway.platform import serve
+        os.environ.update({**ENVIRONMENT, **os.environ})
+        from cenote.gateway.platform import serve  # and with it gRPC
 
         serve(options, lambda running: show(running, screen, as_json=arguments.json))
     else:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from cenote_worker.wire.channels import ENVIRONMENT
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Daemon:
@@ -43,6 +45,7 @@ def _process(module: str, options: str, log: Path, writing: int) -> subprocess.P
             stdout=output,
             stderr=output,
             cwd="/",
+            env={**ENVIRONMENT, **os.environ},  # those of its cluster inherit it
             start_new_session=True,
             pass_fds=(writing,),
         )

@@ -1,7 +1,11 @@
-"""What both ends of a gRPC channel must agree on: message sizes and how they find out that the other has gone."""
+"""What both ends of a gRPC channel must agree on: message sizes and how they find out that the other has gone.
+
+And what their processes tell gRPC when they load it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 MAX_MESSAGE: Final = 4 << 20
@@ -34,3 +38,13 @@ SERVER: Final[Options] = (
     ("grpc.max_concurrent_streams", 100),  # of one connection; a client needs one per runtime
     ("grpc.so_reuseport", 0),  # a port in use is an error, not a second server behind the same address
 )
+
+ENVIRONMENT: Final[Mapping[str, str]] = {
+    "GRPC_EXPERIMENTS": "-event_engine_client,-event_engine_listener",
+}
+"""What a process finds that loads gRPC, unless it says otherwise. gRPC reads it once.
+
+Of late gRPC has threads that look after sockets in Python, too: one hears that something has come, hands it to one
+that reads, and that to the one that had waited for it. Without them the last one reads by itself, as it used to: half
+as many threads are woken for each message. A version that does not know these words any more does as it likes.
+"""

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from cenote.runtime.listeners import LOOK_UP
 from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
+from cenote_worker.wire.channels import ENVIRONMENT
 
 T = TypeVar("T")
 
@@ -146,9 +147,9 @@ async def _load_grpc() -> None:
 
     What goes wrong is raised to whoever asked; its log knows no loggers. It reads the environment once.
     """
-    quiet = {"GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
-    ours = [name for name in quiet if name not in os.environ]
-    os.environ.update({name: quiet[name] for name in ours})
+    settings = {**ENVIRONMENT, "GRPC_VERBOSITY": "NONE", "GRPC_ENABLE_FORK_SUPPORT": "0"}
+    ours = [name for name in settings if name not in os.environ]
+    os.environ.update({name: settings[name] for name in ours})
     try:
         import grpc.aio
 
