@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import os
 import random
@@ -12,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -46,6 +48,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(skip)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests are collected that all stay: they are not looked through for garbage, now or later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 # -- fixtures ---------------------------------------------------------------------------------------------
 
 
@@ -60,9 +73,29 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 # -- processes of a run -----------------------------------------------------------------------------------
 # Not by the marks of `--dist=loadgroup`: pytest-xdist 3.8 writes them into ids, which pytest 9.2 no longer has read.
 
-TOGETHER = "tests/cluster/"
+STANDING = "tests/cluster/"
 """One process of a run does all of these, before any others: a standing platform is dear, and two of them are in each
 other's way. Most of its time it waits, so a run has a process more than cores."""
+
+TOGETHER = (STANDING, "tests/gvisor/", "tests/models/")
+"""Likewise a kernel of gVisor's that has started, and LiteLLM that has been imported: seconds for each process."""
+
+FIRST = (
+    STANDING,
+    "tests/soundness/test_soundness_traps.py",
+    "tests/harness/test_patch_soundness.py",
+    "tests/commands/test_platform_commands.py",
+    "tests/tracking/test_verifying_traces.py",
+    "tests/orchestrator/test_killed_orchestrator.py",
+    "tests/gvisor/",
+    "tests/models/",
+    "tests/commands/test_demo_command.py",
+    "tests/soundness/test_patched_notebooks.py",
+    "tests/checkpoints/test_durable_kills.py",
+    "tests/checkpoints/test_platform_kills.py",
+)
+"""What takes long, in this order; else the last process to end has one of these alone. Others follow, those of many
+tests first."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -70,8 +103,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
+        """A process does whole files: what the tests of one share is made once."""
+
         def _split_scope(self, nodeid: str) -> str:
-            return TOGETHER if nodeid.startswith(TOGETHER) else nodeid
+            folders = (folder for folder in TOGETHER if nodeid.startswith(folder))
+            return next(folders, nodeid.partition("::")[0])
+
+        def _assign_work_unit(self, node: object) -> None:
+            scope = min(self.workqueue, key=lambda scope: (*FIRST, scope).index(scope))
+            self.workqueue.move_to_end(scope, last=False)
+            super()._assign_work_unit(node)
 
         def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
             """After each test it would count all that were before, which thousands are."""

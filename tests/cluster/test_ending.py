@@ -18,6 +18,8 @@ from tests.waiting import until
 from cenote import PythonRuntime
 from cenote_security.errors import CenoteError
 
+pytestmark = pytest.mark.timeout(300)  # a platform of its own is started for each, and one is started in vain
+
 BOUND = 45.0
 """Seconds for `cenote down`."""
 

@@ -57,17 +57,17 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
 
 
 def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
-    """One process of a run has all of them, and then its part of the others."""
+    """One process of a run has all of them, and then its part of the others, by files."""
     tests = tmp_path / "tests"
     (tests / "cluster").mkdir(parents=True)
     shutil.copy(CONFTEST, tests)
-    for path in ("cluster/test_one.py", "cluster/test_two.py", "test_other.py"):
+    for path in ("cluster/test_one.py", "cluster/test_two.py", "test_other.py", "test_more.py"):
         (tests / path).write_text(MANY)
     command = [sys.executable, "-m", "pytest", "-v", "-n", "2", "-p", "no:cacheprovider", str(tests)]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     ran = re.findall(r"\[(gw\d)\].*PASSED tests/(\w+)", done.stdout)
-    assert 24 == len(ran), done.stdout + done.stderr
-    assert 1 == len({worker for worker, where in ran if where == "cluster"})
+    assert 32 == len(ran), done.stdout + done.stderr
+    assert 3 == len(set(ran)) == len({where for worker, where in ran})
     assert 2 == len({worker for worker, where in ran})
 
 

@@ -79,4 +79,7 @@ def test_a_class_frees_nothing_in_del() -> None:
 
 
 def functions(path: Path) -> set[str]:
+    """Their names, if it says `__del__` anywhere."""
+    if "__del__" not in path.read_text():
+        return set()
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}

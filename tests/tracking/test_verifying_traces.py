@@ -8,15 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.timeout(300)
 def test_equal_reads_give_equal_writes() -> None:
     """On each trap of the corpus, between the program and its patched form; a build system's constructive traces."""
     path = os.pathsep.join([str(ROOT), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "tests.tracking.verified_traces"],
-        capture_output=True, text=True, timeout=110, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False,
+        capture_output=True, text=True, timeout=280, cwd=ROOT, env={**os.environ, "PYTHONPATH": path}, check=False,
     )  # fmt: skip
     assert 0 == done.returncode, done.stderr[-2_000:]
     found = json.loads(done.stdout)

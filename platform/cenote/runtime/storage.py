@@ -50,7 +50,7 @@ class Storage:
         expected = fidelity(base, [item.name for item in items if stays_here(item)])
         if not expected.complete and not self.partial:
             raise IncompleteRestoreError(name, base.number, expected.missing)
-        return Checkpoints(
+        checkpoints = Checkpoints(
             backend,
             store,
             name,
@@ -59,6 +59,8 @@ class Storage:
             partial=self.partial,
             added=[item.name for item in items],
         )
+        backend.recorder.goes_on_from(base.step)
+        return checkpoints
 
 
 def storage(store: StoreURL | None, durable: bool) -> Storage | None:

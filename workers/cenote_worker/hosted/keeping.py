@@ -75,6 +75,8 @@ class Keeping:
         )
         if not lives:
             hosted.recorder.went_unrecorded(hosted.step)
+            if base is not None:
+                hosted.recorder.goes_on_from(base.step)
 
     def begin_with(self, hosted: HostedRuntime, room: Room) -> None:
         """The same for a runtime that has begun with a state of another. One that is to be durable is stored now."""

@@ -112,6 +112,12 @@ class Recorder:
             self.history.begins_with(names, values=values)
         self.history.moved(step if step in self.history.tree else START, "a fresh jail")
 
+    def goes_on_from(self, step: int) -> None:
+        """The state that the next jail begins with is stored, and has that step as its last. Others may be on record
+        behind it: a process that was killed has told what nothing was stored of yet.
+        """
+        self.history.moved(step if step in self.history.tree else START, "a stored state")
+
     def began_again(self) -> None:
         """There is a fresh jail, which begins with what the history does."""
         self.history.moved(START, "a fresh jail")
