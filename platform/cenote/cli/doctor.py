@@ -93,7 +93,8 @@ def try_jail(isolation: Isolation = "auto") -> Facility:
     started = time.perf_counter()
     try:
         policy = SandboxPolicy(isolation=isolation, preload=())
-        with PythonRuntime(sandbox=policy, address="embedded") as runtime:  # here, whatever CENOTE_ADDRESS says
+        # Here, whatever CENOTE_ADDRESS says.
+        with PythonRuntime(sandbox=policy, address="embedded") as runtime:
             result = runtime.execute("6 * 7")
             limits = runtime.limits
     except CenoteError as error:

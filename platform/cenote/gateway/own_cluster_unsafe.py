@@ -42,9 +42,9 @@ sys.modules["ray.dashboard.optional_deps"] = None
 from ray.scripts.scripts import main
 main()
 """
-"""What begins a cluster, without what `ray[default]` would add to it where that is installed: servers that nobody here
-asks, at ports that are open to the network. A raylet does not live without them, nor when they take more than fifteen
-seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983)."""
+"""What begins a cluster, without what `ray[default]` would add to it where that is installed: servers that nobody
+here asks, at ports that are open to the network. A raylet does not live without them, nor when they take more than
+fifteen seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983)."""
 
 OBJECT_STORE: Final = 256 * 2**20
 """Bytes. Values of runtimes are never in Ray's store, only what agents answer. Left alone it takes a third of all
@@ -178,6 +178,8 @@ def _start(state: StateFolder) -> OwnCluster:
                 # Ray starts these whether or not anybody wants them. The first would be where another's is, and the
                 # raylet would wait for the second to say where it is, no longer than for those above.
                 *(f"--ray-client-server-port={clients}", f"--runtime-env-agent-port={environments}"),
+                # There are no machines to add, and what actors print goes to no driver.
+                *("--no-monitor", "--include-log-monitor=false"),
                 *("--disable-usage-stats", f"--object-store-memory={OBJECT_STORE}"),
                 f"--num-cpus={os.cpu_count() or 1}",
             ],
