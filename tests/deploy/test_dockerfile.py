@@ -54,6 +54,12 @@ def test_each_instruction_is_known(dockerfile: list[tuple[str, str]]) -> None:
     assert set() == {name for name, _ in dockerfile} - KNOWN
 
 
+def test_no_program_builds_it_but_the_builder() -> None:
+    """A directive `syntax=` would fetch another one from a registry, by a name that moves."""
+    first, *_ = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert not re.match(r"#\s*\w+\s*=", first)
+
+
 def test_stages_share_one_base(dockerfile: list[tuple[str, str]]) -> None:
     """The environment that one stage makes runs on the Python of the other."""
     assert ["${BASE} AS build", "${BASE}"] == [rest for name, rest in dockerfile if name == "FROM"]

@@ -3,29 +3,50 @@
 from __future__ import annotations
 
 import socket
+import threading
+from pathlib import Path
 
 import pytest
 
-from cenote.gateway.own_cluster_unsafe import EPHEMERAL_PORTS, FIRST_PORT, _free_port
+from cenote.gateway.own_cluster_unsafe import EPHEMERAL_PORTS, FIRST_PORT, OwnCluster, _free_ports
 
-pytestmark = pytest.mark.skipif(
+below_the_kernels = pytest.mark.skipif(
     int(EPHEMERAL_PORTS.read_text().split()[0]) <= FIRST_PORT,
     reason="here the kernel gives all ports to whoever wants any",
 )
 
 
-def test_a_port_that_nobody_is_given() -> None:
-    """A connection that is made before the cluster is up does not take it, nor do all starts take the same."""
+@below_the_kernels
+def test_ports_that_nobody_is_given() -> None:
+    """A connection that is made before the cluster is up does not take one; no two are the same."""
     end = int(EPHEMERAL_PORTS.read_text().split()[0])
-    ports = {_free_port() for _ in range(10)}
-    assert ports <= set(range(FIRST_PORT, end))
-    assert len(ports) > 1
+    ports = _free_ports(10)
+    assert set(ports) <= set(range(FIRST_PORT, end))
+    assert len(set(ports)) == 10
 
 
+@below_the_kernels
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another is chosen."""
+    """Others are chosen."""
     with socket.socket() as taken:
-        taken.bind(("", _free_port()))
+        taken.bind(("", *_free_ports(1)))
         port = taken.getsockname()[1]
-        monkeypatch.setattr("random.sample", lambda ports, count: [port, port + 1])
-        assert port != _free_port()
+        monkeypatch.setattr("random.sample", lambda ports, count: [port, port + 1, port + 2])
+        assert port not in _free_ports(2)
+
+
+def test_what_another_machine_has_written_down_names_nobody_here(tmp_path: Path) -> None:
+    """In a container that is started again, the number of its former cluster may be that of any thread: of which
+    Linux says since 6.9 that there is no such thing, in words of its own.
+    """
+    (tmp_path / "left").touch()
+    thread = threading.Thread(target=(release := threading.Event()).wait)
+    thread.start()
+    try:
+        assert thread.native_id is not None
+        former = OwnCluster(pid=thread.native_id, began="1", address="127.0.0.1:1", folder=str(tmp_path))
+        former.end()
+        assert (False, False) == (former.living, tmp_path.exists())
+    finally:
+        release.set()
+        thread.join()

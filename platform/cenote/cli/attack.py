@@ -64,7 +64,7 @@ def attack(level: Literal["strict", "landlock", "none"]) -> Iterator[Verdict]:
 
     with Witnesses() as witnesses:
         policy = SandboxPolicy(isolation=level, preload=(), mounts=[Mount(source=str(witnesses.shown))])
-        with PythonRuntime(sandbox=policy) as runtime:
+        with PythonRuntime(sandbox=policy, address="embedded") as runtime:
             for attempt in SHORT.attempts:
                 facts = witnesses.facts() | {"client": witnesses.bystander}
                 result = runtime.execute(attempt.cell(facts), timeout=_PATIENCE)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -35,6 +35,20 @@ FIRST_PORT: Final = 20_000
 """Ray's workers have those from 10,002 on."""
 
 PORTS_TRIED: Final = 20
+
+RAY: Final = """
+import sys
+sys.modules["ray.dashboard.optional_deps"] = None
+from ray.scripts.scripts import main
+main()
+"""
+"""What begins a cluster, without what `ray[default]` would add to it where that is installed: servers that nobody
+here asks, at ports that are open to the network. A raylet does not live without them, nor when they take more than
+fifteen seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983)."""
+
+OBJECT_STORE: Final = 256 * 2**20
+"""Bytes. Values of runtimes are never in Ray's store, only what agents answer. Left alone it takes a third of all
+memory, and in a container, whose /dev/shm has no room for that, a file in /tmp."""
 
 EPHEMERAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """What the kernel chooses from, for connections and for listeners that do not say."""
@@ -96,16 +110,20 @@ class OwnCluster:
 
     def end(self) -> None:
         """Ends all processes of the cluster and removes what they wrote."""
-        with suppress(ProcessLookupError):
-            process = os.pidfd_open(self.pid)
-            try:
-                if self.living:
-                    _end(process)
-            finally:
-                os.close(process)
+        if self.living:
+            with suppress(ProcessLookupError):
+                self._end_first()
         if not _began(self.pid):  # else another process has that number by now, and a session of its own
             _end_session(self.pid)
         rmtree(self.folder, ignore_errors=True)
+
+    def _end_first(self) -> None:
+        process = os.pidfd_open(self.pid)
+        try:
+            if self.living:
+                _end(process)
+        finally:
+            os.close(process)
 
 
 def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
@@ -151,14 +169,18 @@ def guard(state: StateFolder) -> None:
 def _start(state: StateFolder) -> OwnCluster:
     # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
     folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
-    port = _free_port()
+    port, clients, environments = _free_ports(3)
     with state.cluster_log.open("ab") as log:
         process = subprocess.Popen(
             [
-                *(sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--head", "--block"),
+                *(sys.executable, "-P", "-c", RAY, "start", "--head", "--block"),
                 *(f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"),
-                # Ray starts that server whether or not anybody wants it, and elsewhere than where another's is.
-                *("--disable-usage-stats", f"--ray-client-server-port={_free_port()}"),
+                # Ray starts these whether or not anybody wants them. The first would be where another's is, and the
+                # raylet would wait for the second to say where it is, no longer than for those above.
+                *(f"--ray-client-server-port={clients}", f"--runtime-env-agent-port={environments}"),
+                # There are no machines to add, and what actors print goes to no driver.
+                *("--no-monitor", "--include-log-monitor=false"),
+                *("--disable-usage-stats", f"--object-store-memory={OBJECT_STORE}"),
                 f"--num-cpus={os.cpu_count() or 1}",
             ],
             stdin=subprocess.DEVNULL,
@@ -180,11 +202,20 @@ def _line(path: Path) -> socket.socket | None:
     return line
 
 
-def _free_port() -> int:
-    """Rather none that the kernel gives to whoever wants any: it would give it once more before Ray has taken it."""
+def _free_ports(count: int) -> list[int]:
+    """Different ones. Rather none that the kernel gives to whoever wants any: it would give it once more before Ray
+    has taken it.
+    """
     below = range(FIRST_PORT, int(EPHEMERAL_PORTS.read_text().split()[0]))
+    with ExitStack() as held:
+        return [_free_port(below, held) for _ in range(count)]
+
+
+def _free_port(below: range, held: ExitStack) -> int:
+    """Taken until `held` is closed."""
     for port in (*random.sample(below, min(PORTS_TRIED, len(below))), 0):
-        with socket.socket() as sock, suppress(OSError):
+        sock = held.enter_context(socket.socket())
+        with suppress(OSError):
             sock.bind(("", port))
             taken: int = sock.getsockname()[1]
             return taken
