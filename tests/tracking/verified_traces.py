@@ -18,9 +18,11 @@ from typing import Any
 from tests.soundness.trap import TRAPS, Trap
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import ANYTHING, TREE, Location, form_of, kind_of
+from cenote_worker.trace import ANYTHING, TREE, Location, Version, form_of, kind_of
 
 Run = list[dict[str, Any]]
+Companies = dict[Location, list[Location]]
+"""By location, what shares objects with it, itself included."""
 
 LIBRARIES = (
     (),
@@ -68,9 +70,11 @@ def _in_fork(cells: tuple[str, ...], workdir: Path, asked: list[list[Location]])
             trace.unportable.values()
         )
         unclear = bool(trace.opaque or trace.unrepeatable or addresses)
+        groups = [sorted(group) for group in trace.groups]
         traces.append(
-            {"reads": dict(trace.reads), "writes": dict(trace.writes), "before": before, "unclear": unclear}
-        )
+            {"reads": dict(trace.reads), "writes": dict(trace.writes), "before": before, "unclear": unclear,
+             "mutated": sorted(trace.mutated), "groups": groups}
+        )  # fmt: skip
     return traces
 
 
@@ -83,21 +87,31 @@ def check(trap: Trap, workdir: Path) -> tuple[int, list[str]]:
         [each for each in trace["writes"].keys() - trace["reads"].keys() if kind_of(each) == "file"]
         for trace in first
     ]
-    second = run(trap.patched, workdir, [[*trace["reads"], *files[at]] for at, trace in enumerate(first)])
+    asked = [[*trace["reads"], *files[at], *trace["mutated"]] for at, trace in enumerate(first)]
+    second = run(trap.patched, workdir, asked)
     matched, wrong, anything = 0, [], False
+    known: dict[Location, Version] = {}
+    companies: tuple[Companies, Companies] = ({}, {})
     for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
         if number >= trap.step:
             anything = anything or ANYTHING in one["writes"] or ANYTHING in other["writes"]
         same = all(other["before"][location] == version for location, version in one["reads"].items())
+        # What it changes through something else has to be there as it was, and what shares objects to do so.
+        same = same and all(other["before"][each] == known.get(each, "") for each in one["mutated"])
+        was, now = companies
+        same = same and all(was.get(each, [each]) == now.get(each, [each]) for each in one["reads"])
         # What is written anew must not be a link by now, say: see `form_of`.
         same = same and not any(form_of(other["before"][each]) for each in files[number - 1] if each != TREE)
         if number > trap.step and same and not anything and not one["unclear"]:
             matched += 1
-            known = {location: version for location, version in one["writes"].items() if version[:1] != "?"}
-            if any(kind_of(each) == "file" for each in known.keys() - {TREE}):
-                known.pop(TREE, None)  # it is what all files are, which the step has not read
-            if any(other["writes"].get(location) != version for location, version in known.items()):
+            told = {location: version for location, version in one["writes"].items() if version[:1] != "?"}
+            if any(kind_of(each) == "file" for each in told.keys() - {TREE}):
+                told.pop(TREE, None)  # it is what all files are, which the step has not read
+            if any(other["writes"].get(location) != version for location, version in told.items()):
                 wrong.append(f"{trap.name}, step {number}")
+        known.update(one["writes"])
+        for company, trace in zip(companies, (one, other), strict=True):
+            company.update({each: group for group in trace["groups"] for each in group})
     return matched, wrong
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import islice
 from operator import itemgetter
 from types import MappingProxyType
-from typing import Final
 
 from cenote.harness.apply_ground import NotCarriedError
 from cenote.harness.patch import Patch
@@ -30,12 +29,6 @@ TOO_LITTLE = "too little of the state could be carried over"
 
 _CARRYING = 0.005
 """Seconds that bringing over a group is taken to cost: what it weighs is not known here."""
-
-_NEVER_CARRIED: Final = {
-    "file": "files of a former state are not kept",
-    "module": "attributes of modules cannot be carried",
-}
-"""By kind of location, why no ground brings it over."""
 
 _FILLING = 0.05
 """The same of another process that begins with a stored state."""
@@ -113,8 +106,8 @@ class Forecast:
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:  # noqa: ARG002
         for location in sorted(locations):
-            if kind_of(location) in _NEVER_CARRIED:
-                raise NotCarriedError(locations, _NEVER_CARRIED[kind_of(location)])
+            if kind_of(location) == "module":
+                raise NotCarriedError(locations, "attributes of modules cannot be carried")
 
     def forget(self, locations: frozenset[Location]) -> None: ...
 

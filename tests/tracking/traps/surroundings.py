@@ -217,9 +217,9 @@ TRAPS = [
         "unpickled by name",
         "import pickle\nclass C: pass\nb = pickle.dumps(C())",
         "c = pickle.loads(b)",
-        "name:c *",
-        "name:b *",
-        "",
+        "name:c",
+        "name:b name:C",
+        "name:b name:C",
     ),
     ("tests of the namespace", "import doctest", "r = doctest.testmod()", "name:r *", "*", ""),
     (
