@@ -88,7 +88,12 @@ class WriteBehind:
             self._wanted = wanted
             self._changed.notify_all()
             self._changed.wait_for(
-                lambda: self._written >= wanted or self._failed > asked or not self._thread.is_alive(),
+                lambda: (
+                    self._given_up
+                    or self._written >= wanted
+                    or self._failed > asked
+                    or not self._thread.is_alive()
+                ),
                 self._patience,
             )
             if self._given_up or self._written < wanted:
