@@ -23,6 +23,9 @@ _LEAST: Final = 256
 _LARGE: Final = 8192
 """Pages of an area that is taken for one thing, such as an array. All smaller ones are one: many small objects."""
 
+_SIDE_BY_SIDE: Final = 3
+"""Samples in a row, all copied, that are taken for pages that lie side by side."""
+
 _ENTRY: Final = 8
 _PRESENT: Final = 0x80
 _EXCLUSIVE: Final = 0x01
@@ -34,7 +37,8 @@ class Sharing:
     """Pages, estimated. copied: those of the copy's that the worker has a page of its own in the place of.
 
     exposed: those of the same large areas, or of all small ones, that it shares still, and would have to copy if it
-    went on there. swept: of the copied, those in large areas most of which it shares still.
+    went on there. swept: of the copied, those that lie side by side in large areas most of which it shares still: a
+    loop over an array writes so, and what changes objects here and there in a large heap does not.
     """
 
     copied: int = 0
@@ -86,15 +90,17 @@ def _sampled(pagemap: int, areas: list[range], stride: int) -> Sharing:
         found.append(one)
     copied = sum(one.copied for one in found)
     exposed = sum(one.exposed for one in found if one.copied)
-    swept = sum(one.copied for one in found[1:] if one.copied < one.exposed)
+    swept = sum(one.swept for one in found[1:] if one.copied < one.exposed)
     return Sharing(copied=copied * stride, exposed=exposed * stride, swept=swept * stride)
 
 
 def _looked_at(pagemap: int, pages: range) -> Sharing:
-    copied = exposed = 0
+    copied = exposed = row = longest = 0
     for page in pages:
         bits = os.pread(pagemap, _ENTRY, page * _ENTRY)[_ENTRY - 1]
         if bits & _PRESENT:
             copied += bits & _EXCLUSIVE
             exposed += not bits & _EXCLUSIVE
-    return Sharing(copied=copied, exposed=exposed)
+            row = row + 1 if bits & _EXCLUSIVE else 0
+            longest = max(longest, row)
+    return Sharing(copied=copied, exposed=exposed, swept=longest if longest >= _SIDE_BY_SIDE else 0)

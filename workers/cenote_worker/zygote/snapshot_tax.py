@@ -37,8 +37,11 @@ MOST: Final = 0.5
 """The part of a cell's time above which it is taken to do little but write to what it began with. Grace is not
 waited for then, if what it would pay by going on is more than grace."""
 
-EARLIEST: Final = 0.0005
+EARLIEST: Final = 0.002
 """Seconds of tax, but for the ordinary, of which nothing can be said yet."""
+
+LOOKED_FOR: Final = 0.0005
+"""The same, behind which it is worth while to look whether they lie in one place."""
 
 SWEPT: Final = 0.0015
 """Seconds of tax in one large area, of which most is still to come, that are taken for the beginning of a sweep. What
@@ -93,10 +96,10 @@ class SnapshotTax:
         return copies * COPY_SECONDS > max(GRACE_SECONDS, SHARE * self._last.elapsed)
 
     def _is_most(self, copies: int) -> bool:
-        return (copies - ORDINARY) * COPY_SECONDS > MOST * self._last.elapsed
+        return (copies - ORDINARY) * COPY_SECONDS > max(EARLIEST, MOST * self._last.elapsed)
 
     def _may_sweep(self, copies: int) -> bool:
-        return (copies - ORDINARY) * COPY_SECONDS > max(EARLIEST, SHARE * self._last.elapsed)
+        return (copies - ORDINARY) * COPY_SECONDS > max(LOOKED_FOR, SHARE * self._last.elapsed)
 
     def _sweeps(self, found: Sharing) -> bool:
         swept = min(self._suspected, found.swept)
