@@ -75,9 +75,7 @@ def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fo
     ):
         source.fork()
     run(source, "del g, t", "data = [open('/proc/uptime').read()]; h = (x for x in data)")
-    with pytest.raises(
-        IncompleteForkError, match=r"data, h: step 3 leaves another (data|h) than the first time"
-    ):
+    with pytest.raises(IncompleteForkError, match="data, h: step 3 leaves another data than the first time"):
         source.fork()
     (branch,) = fork(source, partial=True)
     assert "([1], 1, False)" == run(branch, "kept, len(data), 'h' in globals()")

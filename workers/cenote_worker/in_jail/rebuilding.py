@@ -130,8 +130,11 @@ class Rebuilding:
 
 
 def _compare(expected: Mapping[Location, str], found: Mapping[Location, str], what: str) -> None:
-    """Of two versions that say what there is. Behind a `+` is what else in the namespace it is shared with."""
-    for location, version in expected.items():
+    """Of two versions that say what there is. Behind a `+` is what else in the namespace it is shared with.
+
+    Where several differ, as a list and who goes through it, the same one is named each time.
+    """
+    for location, version in sorted(expected.items()):
         other = found.get(location, version)
         if other[:1] != "?" and version.partition("+")[0] != other.partition("+")[0]:
             raise NotKept(f"{what} another {key_of(location)} than the first time")
