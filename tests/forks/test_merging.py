@@ -131,6 +131,18 @@ def test_a_branch_is_merged_again(make: Make, fork: Fork) -> None:
     assert "([1, 2], 2, 0)" == source.execute("(x, y, z)").value
 
 
+def test_what_was_left_is_not_merged(make: Make, fork: Fork) -> None:
+    """A conflict over what the branch could not give away is one the next time, too."""
+    source = make()
+    source.execute("x = 0")
+    (branch,) = fork(source)
+    source.execute("x = 1")
+    branch.execute("x = (i for i in range(3))")
+    assert {"x"} == set(source.merge(branch, on_conflict="theirs").left)
+    with pytest.raises(MergeConflictError, match="changed x since"):
+        source.merge(branch)
+
+
 def test_what_cannot_be_given_away_is_left(make: Make, fork: Fork) -> None:
     """Said in the report; an error for who asks for it by name."""
     source = make()

@@ -124,7 +124,7 @@ def merge(
     for name in deleted:
         _call(core, partial(core.delete, name), name)
         core.forget([name])
-    settled = [*shared, *deleted, *clash]
+    settled = [*shared, *deleted, *(clash if on_conflict == "ours" else ())]
     now = core.read_history()
     if merged_alone(now.tree, here.tree.head, settled):
         core.merge_bases.note(there.id, settled, MergeBase(now.tree.head, there.tree.head))
