@@ -204,7 +204,8 @@ class Walk:
             raise NoWayOn(not_repeated(step.origin))
         if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
             raise NoWayOn(f"`{other}` was imported, and may be another module now")
-        self._prepare(self._surroundings() | self._needs(position, step), self._looked_at(step))
+        looked_at = self._looked_at(step)
+        self._prepare(self._surroundings() | self._needs(position, step, looked_at), looked_at)
         record = self._execute(position, step)
         self._verify(position, record)
         self._watcher.after(step, record)
@@ -241,14 +242,14 @@ class Walk:
         meets a module that is imported and that he does not speak of."""
         return {location for location in self._stale if kind_of(location) not in ("name", "import")}
 
-    def _needs(self, position: int, step: LineStep) -> set[Location]:
+    def _needs(self, position: int, step: LineStep, looked_at: Set[Location]) -> set[Location]:
         needs = set(self._course.needs.get(position, ()))
         trace = step.origin.trace if step.origin else None
         if step.origin is not None and reads_anything(trace):
             needs.add(ANYTHING)
         if trace is not None:
-            needs |= trace.reads.keys() - self._looked_at(step)
-        return needs | {name(variable) for variable in mentioned_names(step.code)} - self._looked_at(step)
+            needs |= trace.reads.keys() - looked_at
+        return needs | {name(variable) for variable in mentioned_names(step.code)} - looked_at
 
     def _looked_at(self, step: LineStep) -> set[Location]:
         """What it has read before, and changed nothing of: whoever shares objects with that need not be right for it,

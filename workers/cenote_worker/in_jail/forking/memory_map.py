@@ -56,6 +56,10 @@ class MemoryMap:
         named = [line for line in self._lines if line[4] and not line[4].startswith(_NO_FILES)]
         return frozenset(int(line[3]) for line in named), frozenset(os.fsdecode(line[4]) for line in named)
 
+    def of_no_file(self) -> list[Region]:
+        """Private writable memory, with all that Python and libraries have allocated."""
+        return [_region(*line) for line in self._lines if line[2] == b"rw-p" and line[3] == b"0"]
+
     def shared_with_copies(self) -> list[Region]:
         """Memory of which a forked copy has no version of its own: what one writes, the other sees."""
         return [_region(*line) for line in self._lines if line[2][1:2] == b"w" and line[2][3:] == b"s"]

@@ -19,6 +19,7 @@ from mmap import PAGESIZE
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -108,8 +109,8 @@ def _candidates() -> Iterator[int]:
     """Where a huge page could take the place of small ones that are there and nobody else's, or lies already."""
     pagemap = _open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        for start, end in list(_areas()):
-            for place in range(-(-start // HUGE) * HUGE, end - HUGE + 1, HUGE):
+        for region in MemoryMap().of_no_file():
+            for place in range(-(-region.start // HUGE) * HUGE, region.end - HUGE + 1, HUGE):
                 entries = _read_at(pagemap, _PAGES * _ENTRY, place // PAGESIZE * _ENTRY)
                 if _are_own(int.from_bytes(entries, "little")):
                     yield place
@@ -121,13 +122,3 @@ def _are_own(entries: int) -> bool:
     present = entries & _ALL_PRESENT
     others = present & ~(entries << (_PRESENT - _EXCLUSIVE))
     return present.bit_count() >= _FEWEST and not others and not entries & _NONE_OF
-
-
-def _areas() -> Iterator[tuple[int, int]]:
-    """Addresses of private writable memory that belongs to no file."""
-    with open("/proc/self/maps", "rb") as lines:
-        for line in lines:
-            addresses, rights, _offset, _device, inode, *_path = line.split(None, 5)
-            if inode == b"0" and rights == b"rw-p":
-                start, end = (int(address, 16) for address in addresses.split(b"-"))
-                yield start, end
