@@ -8,25 +8,37 @@ from pathlib import Path
 import pytest
 from tests.orchestrator.studio import Scripts, Studio
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed  # type: ignore[attr-defined]
+    return report
+
 
 @pytest.fixture(scope="session")
 def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = Path(tmp_path_factory.mktemp("studio"))
     with pytest.MonkeyPatch.context() as patch, Scripts() as models:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        patch.setenv("PYTHONFAULTHANDLER", "1")
         studio = Studio(folder / "state", models).open()
         yield studio
         studio.close()
 
 
 @pytest.fixture
-def studio(_studio: Studio) -> Studio:
-    """Its models begin with empty scripts."""
+def studio(_studio: Studio, request: pytest.FixtureRequest) -> Iterator[Studio]:
+    """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends."""
     _studio.models.lines.clear()
     _studio.models.calls.clear()
     _studio.models.asked.clear()
     _studio.models._gates.clear()
-    return _studio
+    yield _studio
+    if request.node.stash.get(FAILED, False):
+        print(_studio.last_words())
 
 
 @pytest.fixture
