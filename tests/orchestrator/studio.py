@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 import cenote
 from cenote.connection import Platform
@@ -86,6 +86,7 @@ class Studio:
         return [pid for pid in processes("cenote.gateway.teams.process") if str(self.folder) in title(pid)]
 
     def kill_orchestrator(self) -> None:
+        until(lambda: len(self.orchestrators()) == 1)  # that of a team which is done may be about to end
         (pid,) = self.orchestrators()
         kill(pid)
 
