@@ -116,7 +116,7 @@ class Store:
         self._learn()
         temporary = self._versions / f".{os.urandom(6).hex()}"
         try:
-            temporary.write_text(json.dumps(tree), "ascii")
+            temporary.write_bytes(json.dumps(tree).encode())
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -143,7 +143,7 @@ class Store:
     def load(self, version: int) -> Tree:
         """Raises VersionLost."""
         try:
-            return _from_text(self._path(version).read_text("ascii"))
+            return _from_json(self._path(version).read_bytes())
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise VersionLost(f"version {version} of the working directory is lost: {error}") from None
 
@@ -199,11 +199,11 @@ def _contents_of(tree: Tree) -> set[str]:
     return {entry.content for entry in tree.values() if entry.content and entry.kind == "file"}
 
 
-def _from_text(text: str) -> Tree:
+def _from_json(data: bytes) -> Tree:
     """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
     tree = {
         str(path): Entry(Signature(*map(int, signature)), str(content), str(reason))
-        for path, (signature, content, reason) in json.loads(text).items()
+        for path, (signature, content, reason) in json.loads(data).items()
     }
     if TOP not in tree or any({"..", "."} & set(path.split("/")) for path in tree):
         raise ValueError("its list is spoilt")
