@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
-from cenote_worker.in_jail.snapshots.line import Message, number, say
+from cenote_worker.in_jail.snapshots.line import Message, number, say_begun
 
 __builtins__ = BUILTINS
 
@@ -55,7 +55,7 @@ def keep_beginning(line: int, lend: Callable[[socket.socket, Beginning], None]) 
             return _wait(there, lend)
         warden = socket.socket(fileno=line)
         try:
-            say(warden, {"op": "begin", "pid": pid}, here)
+            say_begun(warden, pid, here)
         except OSError:  # it hears the end of its line
             return Beginning()
         finally:

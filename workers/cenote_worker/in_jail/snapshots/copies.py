@@ -79,8 +79,9 @@ class Copies:
         adopt: Callable[[int, bytes], None],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
-        """line: descriptor of the line to the warden, -1 for none. beginning: what keeps the state as it is now. files:
-        the working directory, kept with each copy.
+        """line: descriptor of the line to the warden, -1 for none. beginning: what keeps the state as it is now.
+
+        files: the working directory, kept with each copy.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this

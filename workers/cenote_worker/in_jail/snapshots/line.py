@@ -57,6 +57,11 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
     _send_with(line, _copied(pid, step, files), copy)
 
 
+def say_begun(line: socket.socket, pid: int, copy: socket.socket) -> None:
+    """Whose process keeps what a worker begins with; `copy` is its line. By hand for the same reason."""
+    _send_with(line, b'{"op": "begin", "pid": %d}' % pid, copy)
+
+
 def say_beginning(line: socket.socket, pid: int, step: int, files: int) -> None:
     """That the state of a step is what the warden has been told of already. Raises OSError."""
     line.send(_copied(pid, step, files), socket.MSG_NOSIGNAL)

@@ -138,7 +138,7 @@ class Store:
 
     def numbers(self) -> list[int]:
         """Of all versions."""
-        return [int(path.stem) for path in self._versions.glob("*.json") if path.stem.isdigit()]
+        return [int(path.stem) for path in self._lists() if path.stem.isdigit()]
 
     def load(self, version: int) -> Tree:
         """Raises VersionLost."""
@@ -167,6 +167,13 @@ class Store:
                 return unused
         return []
 
+    def _lists(self) -> list[Path]:
+        """By no pattern, which would have to be compiled in each process. None while there is no folder."""
+        with suppress(FileNotFoundError):
+            names = os.listdir(self._versions)  # noqa: PTH208  (of which Path makes a generator)
+            return [self._versions / name for name in names if name.endswith(".json")]
+        return []
+
     def _path(self, version: int) -> Path:
         return self._versions / f"{version}.json"
 
@@ -177,7 +184,7 @@ class Store:
         for folder in (self._contents, self._versions):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = os.getpid()
-        lists = {path.stat().st_ino: path for path in self._versions.glob("*.json")}
+        lists = {path.stat().st_ino: path for path in self._lists()}
         self._uses = Counter()
         for path in lists.values():
             with suppress(VersionLost):
