@@ -329,6 +329,7 @@ def _serve(state: Watch) -> bool:
             _listen(state, _MESSAGES_PER_TURN)
             _say(state, {"op": "snapshots", "id": asked, "kept": state.shelf.told()})
         case "status":
+            _listen(state, _MESSAGES_PER_TURN)  # copies are no processes
             memory, processes = usage.of_jail(state.shelf.pids)
             _say(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
         case _:
