@@ -17,7 +17,7 @@ from cenote_security.ids import RuntimeId
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.cluster.node import ARRIVAL, HostGone, Node
+from cenote_worker.cluster.node import ARRIVAL, QUIET, HostGone, Node
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
@@ -140,18 +140,22 @@ class World:
         self.coming = threading.Event()
         self.coming.set()
         references = KeptReferences(self.keeper, "n", 1 << 20)
-        self.now = 0.0
+        self.now = self.pace = 0.0
         self.node = Node(
             node="n",
             folder=folder,
             most=4,
             hire=self._hire,
             references=references,
-            clock=lambda: self.now,
+            clock=self._read_clock,
         )
 
     def host(self, name: str, dying: str = "") -> FakeHost:
         return FakeHost(name, self.keeper, dying)
+
+    def _read_clock(self) -> float:
+        self.now += self.pace
+        return self.now
 
     def _hire(self) -> None:
         hired = self.staff.pop(0) if self.staff else None
@@ -203,6 +207,19 @@ def test_a_creation_that_is_repeated_makes_nothing_more(world: World) -> None:
     first = world.node.create(assignment())
     assert first == world.node.create(assignment())
     assert 1 == world.node.facts().runtimes
+
+
+def test_a_further_host_is_started_when_nobody_waits_for_a_runtime(world: World) -> None:
+    """It takes more than a processor-second. The first one comes at once, none while the node ends."""
+    world.now = 100.0
+    assert world.node.await_quiet()
+    world.staff = [world.host("a")]
+    world.node.create(assignment())
+    world.pace, bound = QUIET / 2, world.now
+    assert world.node.await_quiet()
+    assert world.now >= bound + QUIET
+    world.node.dissolve()
+    assert not world.node.await_quiet()
 
 
 def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:

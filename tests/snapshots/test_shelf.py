@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.waiting import until
 
 from cenote_worker.zygote.shelf import MOST, Shelf
 from cenote_worker.zygote.strays import birth_at, birth_of
@@ -150,3 +151,31 @@ def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> 
     shelf.clear()
     assert [] == steps(shelf)
     assert not shelf.bind(pids[0], 4, LATER, BINDINGS)
+
+
+def test_what_a_worker_begins_with_is_a_state_when_it_says_so(pids: list[int]) -> None:
+    """Nobody goes back to it before. Only to the one that it has told of."""
+    shelf = Shelf()
+    shelf.begin(pids[0], socket.socketpair()[0])
+    assert ([], {pids[0]}) == (steps(shelf), shelf.pids)
+    assert not shelf.add_beginning(pids[1], 0, 7)
+    assert shelf.add_beginning(pids[0], 0, 7)
+    assert ([0], {pids[0]}) == (steps(shelf), shelf.pids)
+    assert not shelf.add_beginning(pids[0], 1, 7)
+
+
+def test_what_a_worker_has_begun_with_ends_when_it_is_copied_instead(pids: list[int]) -> None:
+    """Something has changed since. Nothing else begins then."""
+    shelf = Shelf()
+    shelf.begin(pids[0], socket.socketpair()[0])
+    shelf.add(pids[1], 0, 7, socket.socketpair()[0])
+    until(lambda: ended(pids[0]))
+    shelf.begin(pids[0], socket.socketpair()[0])
+    assert {pids[1]} == shelf.pids
+
+
+def test_what_a_worker_has_begun_with_may_have_ended(pids: list[int]) -> None:
+    shelf = Shelf()
+    shelf.begin(pids[0], socket.socketpair()[0])
+    shelf.forget(pids[0])
+    assert not shelf.add_beginning(pids[0], 0, 7)

@@ -44,6 +44,15 @@ print(before > 0, anonymous_of("numpy"), anonymous_of("cenote-heap") < 1000, sum
 """
 
 
+GAPS = """
+from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
+kept = [bytes(40) for _ in range(100_000)]
+del kept[::50]
+assert fill_gaps() > 0
+print(len({id(each) >> 12 for each in [bytes(40) for _ in range(1000)]}))
+"""
+
+
 def test_little_of_a_jail_is_memory_of_its_own() -> None:
     """numpy and pandas bring 55 MB along, of which all but what every process writes is pages of files."""
     with PythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
@@ -65,6 +74,11 @@ def test_jails_do_not_write_into_what_they_share() -> None:
 def test_values_survive_the_exchange() -> None:
     """What was allocated is what it was; of numpy's data and of a large heap nothing is private memory any more."""
     assert "True 0 True 19999900000 9.0\n" == ran(SCRIPT.replace("FORKED", ""))
+
+
+def test_what_is_allocated_behind_the_imports_lies_side_by_side() -> None:
+    """And not where something between the imported things was free: a fork gets a page of its own for each."""
+    assert 40 > int(ran(GAPS))
 
 
 @pytest.mark.parametrize(

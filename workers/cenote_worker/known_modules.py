@@ -22,13 +22,26 @@ def _is_being_imported(module: object) -> bool:
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
 
 
-_FIRST: Final = frozenset(name for name, module in _modules.items() if not _is_being_imported(module))
-"""What was imported before this module: in a zygote, all that it has preloaded. All other names come behind these:
-a module whose import is over is put there once more.
-"""
+class _First:
+    """What was imported at first. All other names come behind these: a module whose import is over is put there once
+    more.
+    """
 
-_LAST_OF_FIRST: Final = tuple(islice((name for name in reversed(_modules) if name in _FIRST), 8))
-"""Backwards. Where they stand like that, none of the first was imported again behind others."""
+    def __init__(self) -> None:
+        self.look_again()
+
+    def look_again(self) -> None:
+        self.names = frozenset(name for name, module in _modules.items() if not _is_being_imported(module))
+        self.last = tuple(islice((name for name in reversed(_modules) if name in self.names), 8))
+        """Backwards. Where they stand like that, none of the first was imported again behind others."""
+
+
+_FIRST: Final = _First()
+
+
+def settle() -> None:
+    """In a zygote, when it has imported all: what its forks find in it is known to each of them, without a look."""
+    _FIRST.look_again()
 
 
 class KnownModules:
@@ -56,11 +69,11 @@ def _behind_the_first() -> set[str]:
     found, names = set[str](), reversed(_modules)
     try:
         for name in names:
-            if name in _FIRST:
-                if (name, *islice(names, len(_LAST_OF_FIRST) - 1)) == _LAST_OF_FIRST:
+            if name in _FIRST.names:
+                if (name, *islice(names, len(_FIRST.last) - 1)) == _FIRST.last:
                     return found
                 break
             found.add(name)
     except RuntimeError:  # a thread is importing something
         pass
-    return _modules.keys() - _FIRST
+    return _modules.keys() - _FIRST.names

@@ -33,6 +33,13 @@ SPARE_SECONDS: Final = 60.0
 ARRIVAL: Final = 15.0
 """Seconds for a client to come that was told where its runtime is: until then it does not end for want of clients."""
 
+QUIET: Final = 0.5
+"""Seconds without a runtime that is bound, before a further host is started: that takes more than a processor-second,
+which whoever makes many runtimes at once would wait for."""
+
+LONGEST_UNREST: Final = 10.0
+"""Seconds that a further host is put off for at most."""
+
 PATIENCE: Final = 30.0
 """Seconds that a runtime waits for a host, when there is none."""
 
@@ -99,6 +106,10 @@ class Node:
         self._turns: dict[str, threading.Lock] = {}
         """Of one runtime: who binds it, and who asks where it is, come one after the other."""
         self._clock = clock
+        self._binding = 0
+        """How many runtimes are being bound."""
+        self._bound = -QUIET
+        """When one was bound last."""
         self._told: dict[str, float] = {}
         """When somebody was told last where a runtime is."""
 
@@ -126,6 +137,7 @@ class Node:
             gone = self._hosts.pop(host, None)
             orphans = self._placement.left(host)
             self._hire_one()
+            self._news.notify_all()
         if gone is not None:
             gone.dismiss()  # one that only seemed to be dead would keep its runtimes to itself for ever
         # On a thread: whoever found out may hold the turn of one of them.
@@ -135,6 +147,21 @@ class Node:
         """Sees to it that there is a host for the next runtime."""
         with self._news:
             self._hire_one()
+
+    def await_quiet(self) -> bool:
+        """Returns when a host may be started: at once where there is none. False when none is wanted any more."""
+        with self._news:
+            until = self._clock() + LONGEST_UNREST
+            while self._hosts and self._placement.most:
+                left = min(self._unrest(), until - self._clock())
+                if left <= 0:
+                    break
+                self._news.wait(left)
+            return self._placement.most > 0
+
+    def _unrest(self) -> float:
+        """Seconds until the node is quiet, if nothing happens."""
+        return QUIET if self._binding else self._bound + QUIET - self._clock()
 
     def any_address(self) -> str:
         """For components, of any host: each has all values of the node. Raises UnavailableError."""
@@ -279,6 +306,7 @@ class Node:
         """Ends all runtimes, and hires nobody any more: whoever was asked for by then is there, or will not come."""
         with self._news:
             self._placement.most = 0
+            self._news.notify_all()
             self._news.wait_for(lambda: not self._placement.expects, HIRE_SECONDS)
         for one in self.runtimes():
             with suppress(CenoteError):  # its client has ended it just now
@@ -333,6 +361,16 @@ class Node:
             return self._turns.setdefault(runtime, threading.Lock())
 
     def _bind(self, assignment: Assignment) -> Host:
+        with self._lock:
+            self._binding += 1
+        try:
+            return self._bound_to(assignment)
+        finally:
+            with self._lock:
+                self._binding -= 1
+                self._bound = self._clock()
+
+    def _bound_to(self, assignment: Assignment) -> Host:
         while True:
             host = self._chosen(assignment.runtime)
             try:

@@ -167,6 +167,9 @@ class NodeAgent:
         threading.Thread(target=self._hire_one, name="cenote-hire", daemon=True).start()
 
     def _hire_one(self) -> None:
+        if not self._node.await_quiet():
+            self._node.not_hired()
+            return
         if self._certificate is not None and not self._certificate.wait(GREETING_SECONDS):
             _log.warning(
                 "the gateway has signed no certificate for this node; no process of it can serve yet"

@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 from collections.abc import Iterator
+from functools import partial
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker import traced
@@ -26,6 +27,7 @@ from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.refused import Refused
+from cenote_worker.in_jail.snapshots.beginning import Beginning, keep_beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.holdings import severed_names
@@ -55,14 +57,32 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     sock = socket.socket(fileno=frames_fd)
     # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        Worker(sock, settings).serve()
+        beginning = keep_beginning(settings.warden, partial(_lend_beginning, sock, settings))
+        kept_files = KeptFiles(settings)
+        if beginning.wanted is None:
+            worker = Worker(sock, settings, beginning, kept_files)
+            worker.say_ready()
+        else:
+            amiss = kept_files.restore(beginning.files)
+            worker = Worker(sock, settings, beginning, kept_files)
+            worker.go_on(amiss)
+        worker.serve()
+
+
+def _lend_beginning(
+    sock: socket.socket, settings: WorkerSettings, line: socket.socket, beginning: Beginning
+) -> None:
+    Worker(sock, settings, beginning, KeptFiles(settings)).lend(line)
 
 
 class Worker:
     """The namespace and what may be asked of it."""
 
-    def __init__(self, sock: socket.socket, settings: WorkerSettings) -> None:
+    def __init__(
+        self, sock: socket.socket, settings: WorkerSettings, beginning: Beginning, kept_files: KeptFiles
+    ) -> None:
         self._sock = sock
+        self._beginning = beginning
         # Out of gVisor no descriptor can be passed.
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
@@ -72,10 +92,10 @@ class Worker:
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
         self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer)
-        kept_files = KeptFiles(settings)
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir, kept_files)
         self._copies = Copies(
             settings.warden,
+            beginning=beginning,
             files=kept_files,
             namespace=self._kernel.namespace,
             keep=self._kept_descriptors,
@@ -87,8 +107,20 @@ class Worker:
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
 
-    def serve(self) -> None:
+    def say_ready(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
+
+    def go_on(self, amiss: tuple[str, ...]) -> None:
+        """From what this runtime began with. amiss: what of its files is not as it was. Raises ValueError."""
+        self._copies.go_on_from(self._beginning, amiss)
+        self._revive()
+
+    def lend(self, line: socket.socket) -> None:
+        """See `Copies.borrow`. Raises ValueError, OSError."""
+        self._copies.go_on_from(self._beginning, ())
+        self._carrying.give(line, self._beginning.files)
+
+    def serve(self) -> None:
         while (packet := self._next()) is not None:
             request = jail_pb2.Request.FromString(packet.data)
             if request.WhichOneof("body") == "snapshot" and request.state:
@@ -152,6 +184,7 @@ class Worker:
         frame.reply.id = request.id
         content: Content | None = None
         self._bound_only = None
+        self._copies.begun()
         self._kernel.enter(request.author, request.private)
         try:
             content = self._dispatch(request, descriptors, frame.reply)

@@ -30,10 +30,12 @@ from cenote_security.walls.strict import StrictLevel
 from cenote_security.walls.trial import attempt
 from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
+from cenote_worker import known_modules
 from cenote_worker.zygote import preload
 from cenote_worker.zygote.birth import Entry
 from cenote_worker.zygote.common_heap_unsafe import CommonHeap
 from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
+from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 
@@ -81,7 +83,10 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
     tempfile.tempdir = None  # found again by each jail, which has its own
+    known_modules.settle()
     preload.settle_memory()
+    if common:
+        fill_gaps()
     for memory in common:
         memory.settle()
     zygote = Zygote(

@@ -102,7 +102,8 @@ class Kept:
 
     @property
     def _then(self) -> Message:
-        return {"step": self.step, "bindings": self.bindings} if self.bindings else {}
+        told: Message = {"step": self.step, "files": self.files}
+        return {**told, "bindings": self.bindings} if self.bindings else told
 
 
 class Shelf:
@@ -117,11 +118,14 @@ class Shelf:
         self._states: list[Kept] = []
         self._newest = 0
         self._held: frozenset[int | str] = frozenset()
+        self._beginning: Copy | None = None
+        """That is no state yet: nobody has said what files go with it."""
         self.base: Kept | None = None
 
     @property
     def pids(self) -> frozenset[int]:
-        return frozenset(state.copy.pid for state in self._states)
+        begun = () if self._beginning is None else (self._beginning.pid,)
+        return frozenset((*begun, *(state.copy.pid for state in self._states)))
 
     def find(self, step: int) -> Kept | None:
         return next((state for state in self._states if state.step == step), None)
@@ -140,14 +144,35 @@ class Shelf:
         """What is still wanted of the working directory's versions, for the worker that keeps them."""
         return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
 
+    def begin(self, pid: int, line: socket.socket) -> None:
+        """Whoever will be a worker says which process keeps what it begins with. Refused as with `add`."""
+        if self._most < 1 or self._beginning is not None or self._states or not is_child(pid):
+            line.close()
+            return
+        self._beginning = Copy(pid=pid, line=line)
+
     def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
         """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
+        if self._beginning is not None:
+            self._beginning.end()
+            self._beginning = None
+        self._keep(Copy(pid=pid, line=line), step, files)
+
+    def add_beginning(self, pid: int, step: int, files: int) -> bool:
+        """A worker says that it is still as it began. False if nobody keeps that."""
+        copy = self._beginning
+        if copy is None or copy.pid != pid:
+            return False
+        self._beginning = None
+        self._keep(copy, step, files)
+        return True
+
+    def _keep(self, copy: Copy, step: int, files: int) -> None:
         self._newest = max(self._newest, files)
-        copy = Copy(pid=pid, line=line)
-        self._put(Kept(step=step, copy=copy, born=birth_of(pid), parent=self.base, files=files))
+        self._put(Kept(step=step, copy=copy, born=birth_of(copy.pid), parent=self.base, files=files))
 
     def bind(self, pid: int, step: int, born: Birth, bindings: str) -> bool:
         """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
@@ -198,6 +223,9 @@ class Shelf:
 
     def forget(self, pid: int) -> None:
         """A child has ended, or is the worker now: if it was a copy, it is none any more."""
+        if self._beginning is not None and self._beginning.pid == pid:
+            self._beginning.line.close()
+            self._beginning = None
         for state in tuple(self._states):
             if state.copy.pid == pid:
                 self._remove(state)

@@ -141,25 +141,51 @@ def _listen(state: Watch, most: int) -> None:
             heard = hear(state.line, socket.MSG_DONTWAIT)
             if heard is None:
                 return
-            if heard.attached is not None and heard.message.get("op") == "forgo":
-                _forgo(state, heard.attached)
-            elif heard.attached is not None and heard.message.get("op") == "lend":
-                state.shelf.lend(number(heard.message, "step"), heard.attached)
-            elif heard.attached is not None:
-                pid, step, files = (number(heard.message, key) for key in ("pid", "step", "files"))
-                state.shelf.add(pid, step, files, heard.attached)
-                _tell_of_files(state)
-                state.pulse.copied(state.worker)
-            elif heard.message.get("op") == "bound":
-                _keep_bound(state, heard.message)
-            elif heard.message.get("op") == "alive":
-                state.alive = True
+            if heard.attached is not None:
+                _take(state, heard.message, heard.attached)
             else:
-                state.shelf.name(number(heard.message, "step"), str(heard.message.get("label"))[:MAX_LABEL])
+                _note(state, heard.message)
         except BlockingIOError:
             return
         except (ValueError, OSError):
             continue
+
+
+def _take(state: Watch, message: Message, attached: socket.socket) -> None:
+    """What comes with a line of its own. Raises ValueError, OSError."""
+    match message.get("op"):
+        case "forgo":
+            _forgo(state, attached)
+        case "lend":
+            state.shelf.lend(number(message, "step"), attached)
+        case "begin":
+            state.shelf.begin(number(message, "pid"), attached)
+        case _:
+            pid, step, files = (number(message, key) for key in ("pid", "step", "files"))
+            state.shelf.add(pid, step, files, attached)
+            _copied(state)
+
+
+def _note(state: Watch, message: Message) -> None:
+    """Raises ValueError, OSError."""
+    match message.get("op"):
+        case "copy":
+            pid, step, files = (number(message, key) for key in ("pid", "step", "files"))
+            if not state.shelf.add_beginning(pid, step, files):
+                _tell_gone(state, pid)
+                return
+            _copied(state)
+        case "bound":
+            _keep_bound(state, message)
+        case "alive":
+            state.alive = True
+        case _:
+            state.shelf.name(number(message, "step"), str(message.get("label"))[:MAX_LABEL])
+
+
+def _copied(state: Watch) -> None:
+    _tell_of_files(state)
+    state.pulse.copied(state.worker)
 
 
 def _keep_bound(state: Watch, message: Message) -> None:
@@ -169,8 +195,7 @@ def _keep_bound(state: Watch, message: Message) -> None:
     if not isinstance(bindings, str) or not state.shelf.bind(copy, step, birth_at(at), bindings):
         _tell_gone(state, copy)
         return
-    _tell_of_files(state)
-    state.pulse.copied(state.worker)
+    _copied(state)
 
 
 def _part_with(state: Watch, pid: int) -> None:
@@ -304,6 +329,7 @@ def _serve(state: Watch) -> bool:
             _listen(state, _MESSAGES_PER_TURN)
             _say(state, {"op": "snapshots", "id": asked, "kept": state.shelf.told()})
         case "status":
+            _listen(state, _MESSAGES_PER_TURN)  # copies are no processes
             memory, processes = usage.of_jail(state.shelf.pids)
             _say(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
         case _:

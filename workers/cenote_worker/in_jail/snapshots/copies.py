@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import Baseline, difference
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
@@ -25,6 +26,7 @@ from cenote_worker.in_jail.snapshots.line import (
     hear,
     number,
     say,
+    say_beginning,
     say_bound,
     say_copied,
     unpacked,
@@ -69,6 +71,7 @@ class Copies:
         self,
         line: int,
         *,
+        beginning: Beginning,
         files: KeptFiles,
         namespace: dict[str, object],
         keep: Callable[[], tuple[int, ...]],
@@ -76,7 +79,9 @@ class Copies:
         adopt: Callable[[int, bytes], None],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
-        """line: descriptor of the line to the warden, -1 for none. files: the working directory, kept with each copy.
+        """line: descriptor of the line to the warden, -1 for none. beginning: what keeps the state as it is now.
+
+        files: the working directory, kept with each copy.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
@@ -93,6 +98,8 @@ class Copies:
         self._safety = ForkSafety()
         self._imported = Imported()
         self._huge_pages = HugePages()
+        self._beginning = beginning.pid
+        """The process that keeps this state, which nobody has asked anything of yet; 0 for none."""
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._passing = False
@@ -123,6 +130,10 @@ class Copies:
         self._bound = None if self._changed else bound_only
         self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
+
+    def begun(self) -> None:
+        """Something is asked that may make another state of the one that the worker began with."""
+        self._beginning = 0
 
     def number(self, step: int) -> None:
         """The state is that of another step as well: it is kept under this number, too."""
@@ -179,6 +190,20 @@ class Copies:
             if here.recv(len(FORGONE)) == FORGONE:
                 self._unkept, self._latest = _FORESEEN, None
 
+    def go_on_from(self, beginning: Beginning, amiss: tuple[str, ...]) -> None:
+        """This process is to be at what somebody wants of that state. amiss: what of it is not as it was.
+
+        Raises ValueError.
+        """
+        assert beginning.wanted is not None
+        names = Baseline.of(self._namespace)
+        self._beginning, self._changed, self.amiss = 0, False, amiss
+        self._step = number(beginning.wanted, "step")
+        self._go_on(beginning.wanted)
+        self._ended = os.getpid() == beginning.pid
+        if not self._ended:
+            self._latest = _Latest(pid=beginning.pid, files=beginning.files, names=names)
+
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
         assert self._line is not None
@@ -218,6 +243,9 @@ class Copies:
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
         self._latest, self._ended = None, False
+        if self._beginning:
+            self._tell_beginning(line, self._beginning)
+            return False
         self._quiet()
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
@@ -235,6 +263,12 @@ class Copies:
                 self._latest = _Latest(pid=pid, files=files, names=names)
                 return False
             return self._freeze(here, there, holdings, files, names)
+
+    def _tell_beginning(self, line: socket.socket, pid: int) -> None:
+        files = self._files.keep()
+        say_beginning(line, pid, self._step, files)
+        self._beginning, self._unkept = 0, ""
+        self._latest = _Latest(pid=pid, files=files, names=Baseline.of(self._namespace))
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""

@@ -54,8 +54,17 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
     """What `say` would say of a copy, and as it raises. Written by hand, since it is said after each cell, when each
     page that this process writes to is copied: an encoder of JSON writes to a hundred.
     """
-    data = b'{"op": "copy", "pid": %d, "step": %d, "files": %d}' % (pid, step, files)
-    _send_with(line, data, copy)
+    _send_with(line, _copied(pid, step, files), copy)
+
+
+def say_begun(line: socket.socket, pid: int, copy: socket.socket) -> None:
+    """Whose process keeps what a worker begins with; `copy` is its line. By hand for the same reason."""
+    _send_with(line, b'{"op": "begin", "pid": %d}' % pid, copy)
+
+
+def say_beginning(line: socket.socket, pid: int, step: int, files: int) -> None:
+    """That the state of a step is what the warden has been told of already. Raises OSError."""
+    line.send(_copied(pid, step, files), socket.MSG_NOSIGNAL)
 
 
 def say_bound(line: socket.socket, copy: int, step: int, bindings: bytes) -> None:
@@ -93,6 +102,10 @@ def number(message: Message, key: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
         raise ValueError(f"a message with a strange {key}")
     return value
+
+
+def _copied(pid: int, step: int, files: int) -> bytes:
+    return b'{"op": "copy", "pid": %d, "step": %d, "files": %d}' % (pid, step, files)
 
 
 def _send_with(line: socket.socket, data: bytes, attached: socket.socket) -> None:

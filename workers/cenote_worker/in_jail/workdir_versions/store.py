@@ -116,7 +116,7 @@ class Store:
         self._learn()
         temporary = self._versions / f".{os.urandom(6).hex()}"
         try:
-            temporary.write_text(json.dumps(tree), "ascii")
+            temporary.write_bytes(json.dumps(tree).encode())
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -138,12 +138,12 @@ class Store:
 
     def numbers(self) -> list[int]:
         """Of all versions."""
-        return [int(path.stem) for path in self._versions.glob("*.json") if path.stem.isdigit()]
+        return [int(path.stem) for path in self._lists() if path.stem.isdigit()]
 
     def load(self, version: int) -> Tree:
         """Raises VersionLost."""
         try:
-            return _from_text(self._path(version).read_text("ascii"))
+            return _from_json(self._path(version).read_bytes())
         except (OSError, ValueError, TypeError, AttributeError) as error:
             raise VersionLost(f"version {version} of the working directory is lost: {error}") from None
 
@@ -167,6 +167,13 @@ class Store:
                 return unused
         return []
 
+    def _lists(self) -> list[Path]:
+        """By no pattern, which would have to be compiled in each process. None while there is no folder."""
+        with suppress(FileNotFoundError):
+            names = os.listdir(self._versions)  # noqa: PTH208  (of which Path makes a generator)
+            return [self._versions / name for name in names if name.endswith(".json")]
+        return []
+
     def _path(self, version: int) -> Path:
         return self._versions / f"{version}.json"
 
@@ -177,7 +184,7 @@ class Store:
         for folder in (self._contents, self._versions):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._process = os.getpid()
-        lists = {path.stat().st_ino: path for path in self._versions.glob("*.json")}
+        lists = {path.stat().st_ino: path for path in self._lists()}
         self._uses = Counter()
         for path in lists.values():
             with suppress(VersionLost):
@@ -199,11 +206,11 @@ def _contents_of(tree: Tree) -> set[str]:
     return {entry.content for entry in tree.values() if entry.content and entry.kind == "file"}
 
 
-def _from_text(text: str) -> Tree:
+def _from_json(data: bytes) -> Tree:
     """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
     tree = {
         str(path): Entry(Signature(*map(int, signature)), str(content), str(reason))
-        for path, (signature, content, reason) in json.loads(text).items()
+        for path, (signature, content, reason) in json.loads(data).items()
     }
     if TOP not in tree or any({"..", "."} & set(path.split("/")) for path in tree):
         raise ValueError("its list is spoilt")
