@@ -19,8 +19,9 @@ from cenote_security.errors import UnavailableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A platform that runs. address: empty until it is ready. since: seconds since the epoch.
+    """A platform that runs. address: for this machine; empty until it is ready. since: seconds since the epoch.
 
+    elsewhere: what clients on other machines call it, if that is another address.
     authority: a file with the certificate by which clients know it; empty without TLS.
     """
 
@@ -29,6 +30,7 @@ class Running:
     address: str = ""
     relayed: bool = False
     authority: str = ""
+    elsewhere: str = ""
 
 
 class DaemonLock:
