@@ -68,11 +68,18 @@ class DaemonLock:
 
 
 def running_at(path: Path) -> Running | None:
-    """Whoever holds the lock; None when nobody does, or has not said so yet."""
+    """Whoever holds the lock; None when nobody does, or has not said so yet.
+
+    Raises UnavailableError where the file cannot be read.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise UnavailableError(
+            f"{str(path)!r} cannot be read: {error.strerror}; if another user made it, as with sudo, set XDG_STATE_HOME"
+        ) from None
     try:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
