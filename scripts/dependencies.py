@@ -1,6 +1,6 @@
-"""Prints what `pyproject.toml` here asks for, one requirement a line; the arguments are its extras, with commas between.
+"""Prints what `pyproject.toml` here asks for, one requirement a line. The argument names extras, with commas between.
 
-Of the Dockerfile, which installs it before the code: pip can install a project's dependencies only with the project.
+For the Dockerfile, which installs it before the code: pip installs a project's dependencies only with the project.
 """
 
 import sys

@@ -78,7 +78,8 @@ def running_at(path: Path) -> Running | None:
         return None
     except OSError as error:
         raise UnavailableError(
-            f"{str(path)!r} cannot be read: {error.strerror}; if another user made it, as with sudo, set XDG_STATE_HOME"
+            f"{str(path)!r} cannot be read: {error.strerror}; if another user made it, as with sudo, "
+            f"set XDG_STATE_HOME"
         ) from None
     try:
         with suppress(BlockingIOError):

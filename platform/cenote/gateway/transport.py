@@ -43,8 +43,8 @@ def transport(options: PlatformOptions) -> Transport:
 def called(host: str, address: str) -> tuple[str, str]:
     """What clients call a platform, on this machine and on others; the second is empty where it is the first.
 
-    A wildcard address is one to listen at, which no certificate names: it is `localhost` here, elsewhere the machine's
-    name. address: as it is bound, with the port.
+    A wildcard address is one to listen at, which no certificate names: it is `localhost` here, elsewhere the
+    machine's name. address: as it is bound, with the port.
     """
     if host not in _WILDCARDS:
         return address, ""

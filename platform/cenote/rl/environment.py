@@ -185,7 +185,10 @@ class Environment:
         )
 
     def _reward(self, runtime: PythonRuntime, result: ExecutionResult | None) -> float:
-        """A state that the model's own code has ended, or made such that it cannot be read, is worth nothing, and so is NaN."""
+        """A state that the model's own code has ended, or made such that it cannot be read, is worth nothing.
+
+        So is NaN.
+        """
         if result is not None and result.state == "lost":
             return 0.0
         try:
