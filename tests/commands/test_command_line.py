@@ -39,6 +39,7 @@ def test_help_lists_the_commands() -> None:
         ["exec", "no-such-file.py"],
         ["exec", "-c", "1", "--memory", "lots"],
         ["exec", "-c", "1", "--timeout", "0"],
+        ["runtime", "create", ""],
         ["run", "a task"],
         ["run", "a task", "--model", "m", "--data", "no-equals-sign"],
     ],

@@ -78,7 +78,12 @@ def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status", "told"), [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")]
+    ("number", "status", "told"),
+    [
+        (signal.SIGINT, 130, "interrupted"),
+        (signal.SIGTERM, 143, "terminated"),
+        (signal.SIGHUP, 143, "terminated"),
+    ],
 )
 def test_a_signal_ends_it_cleanly(
     cenote_command: list[str], number: signal.Signals, status: int, told: str

@@ -242,7 +242,13 @@ def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote:
 
 def test_tls_is_one_flag(at_home: Cenote) -> None:
     """The platform makes its certificates, commands here know them, and whoever does not is refused."""
-    started = json.loads(at_home("up", "--without-ray", "--port", "0", "--tls", "--json").stdout)
+    up = ("up", "--without-ray", "--port", "0", "--tls", "--host", "0.0.0.0", "--json")
+    started = json.loads(at_home(*up).stdout)
+    port = started["address"].rpartition(":")[2]
+    assert [f"localhost:{port}", f"{socket.gethostname()}:{port}"] == [
+        started["address"],
+        started["elsewhere"],
+    ]
     assert json.loads(at_home("status", "--json").stdout)["tls"]
     environment = {"CENOTE_ADDRESS": started["address"], "CENOTE_CA": started["authority"]}
     assert "42\n" == at_home("exec", "-c", "6 * 7", **environment).stdout

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import tomllib
 from fnmatch import fnmatch
 
 import pytest
@@ -88,6 +91,19 @@ def test_what_it_copies_exists_and_is_sent(dockerfile: list[tuple[str, str]]) ->
     }
     assert sent == copied
     assert [] == [source for source in copied if not (ROOT / source).exists()]
+
+
+def test_a_change_of_code_installs_no_dependency_again(dockerfile: list[tuple[str, str]]) -> None:
+    """They are installed from what pyproject.toml says, before any code is there, which comes without them."""
+    asked = [sys.executable, str(ROOT / "scripts" / "dependencies.py"), "data,postgresql"]
+    said = subprocess.run(asked, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    assert [*project["dependencies"], *extras["data"], *extras["postgresql"]] == said
+    steps = [f"{name} {rest}" for name, rest in dockerfile]
+    before = steps[: next(i for i, step in enumerate(steps) if step.startswith("COPY platform/"))]
+    assert any("pip install" in step and "--requirement" in step for step in before)
+    assert ["--no-deps ."] == [step[-11:] for step in steps[len(before) :] if "pip install" in step]
 
 
 def test_packages_have_a_range(dockerfile: list[tuple[str, str]]) -> None:

@@ -60,6 +60,17 @@ async def test_the_best_branch_is_kept(make: Make) -> None:
     agent.runtime.close()
 
 
+async def test_a_score_that_is_no_number_is_none(make: Make) -> None:
+    """NaN, of an attempt whose figures do, is less than nothing and more than nothing: it must not win."""
+    agent = CaveAgent(numbered_model(7), make(variables=[Variable("start", 10)]))
+    given = iter([float("nan"), 2.0, None])
+    response = await agent.branch("go", n=3, score=lambda state: next(given))
+    assert 2.0 == response.score
+    errors = sorted(outcome.error for outcome in response.branches)
+    assert ["", True, True] == [errors[0], "not None" in errors[1], "not a number (NaN)" in errors[2]]
+    agent.runtime.close()
+
+
 async def test_a_score_that_cannot_be_called_is_told_before_the_work() -> None:
     """No model is called for it, and no jail made."""
 

@@ -105,6 +105,11 @@ def test_the_lock_says_who_runs(tmp_path: Path) -> None:
     path.write_text('{"pid": 1, "since": 0.0, "address": "127.0.0.1:1"}')
     assert running_at(path) is None
     DaemonLock(path).release()
+    (tmp_path / "link").symlink_to(path)  # as little readable as another user's, for root too
+    with pytest.raises(UnavailableError, match="cannot be read"):
+        running_at(tmp_path / "link")
+    with pytest.raises(UnavailableError, match="cannot be used"):
+        StateFolder(path=Path("/dev/null/cenote")).make()
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,17 @@ def test_a_state_that_cannot_be_read_is_worth_nothing(environment: Environment) 
     assert (0.0, True, "") == (done.reward, done.done, done.info["infrastructure_failure"])
 
 
+def test_a_reward_is_a_number() -> None:
+    """NaN would spoil whatever it is averaged with; nothing at all is a mistake in the score."""
+    given = iter([float("nan"), None])
+    with Environment(TASK, make_runtime, lambda state: next(given)) as environment:
+        environment.reset()
+        assert 0.0 == environment.step("Done.").reward
+        environment.reset()
+        with pytest.raises(TypeError, match="a number, not None"):
+            environment.step("Done.")
+
+
 def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
     """No process, no descriptor, no memory that grows with the number of episodes."""
     many = 1000 if request.config.getoption("--long", default=False) else 100

@@ -53,18 +53,21 @@ def test_a_forked_child_makes_its_own() -> None:
     assert "parent: 1" in out
 
 
-def test_signals_that_the_client_has_blocked_reach_cells() -> None:
-    """A mask outlives fork and exec; Ray, for one, blocks SIGINT in all that it starts."""
+def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
+    """Both outlive fork and exec; Ray, for one, blocks SIGINT in all that it starts, and daemons ignore SIGCHLD."""
     code = """
         import signal
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
         from cenote import PythonRuntime, SandboxPolicy
         with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none")) as runtime:
             result = runtime.execute("x = 1\\nwhile True: pass", timeout=0.2)
             print(result.state, result.error.reason, runtime.execute("x").value)
+            print(runtime.execute("import signal; signal.getsignal(signal.SIGTERM).name").value)
     """
     out, err = script(code).communicate(timeout=60)
-    assert "kept time 1\n" == out, err
+    assert "kept time 1\n'SIG_DFL'\n" == out, err
 
 
 def test_control_c_stops_the_cell_and_the_script() -> None:

@@ -16,6 +16,7 @@ from tests.waiting import until
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.results import ExecutionResult
+from cenote_worker.serving.limits import MAX_IN_FLIGHT
 
 
 def answer(line: Line, call: int, value: object) -> None:
@@ -305,6 +306,16 @@ def test_a_withdrawn_cell(world: World, sent: bool) -> None:
     assert str(sent) == line.answer(last).result.value
     answered = {frame.call for frame in line._kept if frame.HasField("result")}
     assert ({second} if sent else set()) == answered
+
+
+def test_withdrawn_cells_give_their_turns_back(world: World) -> None:
+    """However many a client gives up, as a service does whose users leave, its next cell is carried out."""
+    line = world.line(world.runtime())
+    for _ in range(MAX_IN_FLIGHT):
+        running = line.cell("print('on')\nimport time\ntime.sleep(60)")
+        line.until(lambda frame, call=running: frame.call == call and frame.HasField("output"))
+        line.put(runtime_pb2.ClientFrame(call=running, withdraw=runtime_pb2.Withdraw()))
+    assert "42" == line.run("6 * 7").value
 
 
 def test_a_runtime_that_is_removed(world: World) -> None:

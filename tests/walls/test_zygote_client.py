@@ -198,6 +198,24 @@ def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
         client.facts  # noqa: B018
 
 
+@pytest.mark.parametrize("isolation", ["strict", "landlock"])
+def test_a_preload_may_write_to_its_cache_and_use_a_thread_for_a_moment(
+    isolation: Isolation, tmp_path: Path
+) -> None:
+    """As `matplotlib.pyplot` does, which lists the fonts. A thread that has ended forbids no fork."""
+    (tmp_path / "caching_module.py").write_text(
+        "import os, pathlib, threading, time\n"
+        "cache = pathlib.Path(os.environ['MPLCONFIGDIR'])\n"
+        "cache.mkdir(parents=True, exist_ok=True)\n"
+        "(cache / 'fonts').write_text('one')\n"
+        "threading.Thread(target=time.sleep, args=(0.05,), daemon=True).start()"
+    )
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        folder.chmod(0o755)
+    with ZygoteClient(isolation=isolation, preload=("caching_module",), folders=(str(tmp_path),)) as client:
+        assert client.facts.preloaded == ("caching_module",)
+
+
 def test_a_preload_that_raises_is_named(tmp_path: Path) -> None:
     """What went wrong at import reaches the caller."""
     (tmp_path / "broken_module.py").write_text("raise RuntimeError('no licence')")

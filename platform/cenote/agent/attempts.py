@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 from cenote.agent.response import AgentResponse, BranchOutcome
 from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.final_state import FinalState, Score
+from cenote.runtime.final_state import FinalState, Score, scored
 from cenote.runtime.forking import fork
 from cenote.runtime.sync import PythonRuntime
 from cenote_security.errors import CenoteError, UsageError
@@ -102,6 +102,9 @@ async def _attempt(branch: Branch, task: str, score: Score) -> Attempt:
     try:
         response = await branch.run(task)
         state = FinalState(PythonRuntime.over(branch.runtime.core))
-        return Attempt(response=response, score=float(await asyncio.to_thread(score, state)))
+        found = await asyncio.to_thread(scored, score, state)
+        if found is None:
+            raise UsageError("its score is not a number (NaN), which compares with nothing")
+        return Attempt(response=response, score=found)
     except Exception as error:  # noqa: BLE001  (a model's, a runtime's or the verifier's: the other branches go on)
         return Attempt(response=response, error=error)

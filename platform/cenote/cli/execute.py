@@ -17,7 +17,7 @@ from cenote_worker.results import ExecutionResult, StreamName
 
 EPILOG = """Exit status: 0 the code succeeded, 1 it failed, 2 wrong usage, 3 a rule or policy refused it
 (nothing ran), 4 this machine cannot give the isolation asked for (nothing ran), 130 Ctrl-C,
-143 SIGTERM."""
+143 SIGTERM or SIGHUP."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -17,7 +17,7 @@ class ExitStatus(IntEnum):
     UNAVAILABLE = 4  # this machine or a service cannot do it; nothing ran
     INTERNAL = 70  # a bug of Cenote's own (EX_SOFTWARE)
     INTERRUPTED = 130  # Ctrl-C (128 + SIGINT)
-    TERMINATED = 143  # SIGTERM (128 + 15)
+    TERMINATED = 143  # SIGTERM (128 + 15), or SIGHUP
     BROKEN_PIPE = 141  # the reader of our output went away (128 + SIGPIPE)
 
 

@@ -65,6 +65,8 @@ def _ended(message: str, status: ExitStatus) -> int:
         print(f"cenote: {message}", end=end, file=sys.stderr)
     except BrokenPipeError:
         return _reader_gone()
+    except OSError:  # its terminal was closed: the status is all that can still be told
+        _let_go_of_stdout()
     return status
 
 

@@ -14,7 +14,7 @@ from cenote.cli.policy_options import add_policy_options, policy_from, positive_
 from cenote.cli.runtime_facts import as_data
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import BOLD, Screen
-from cenote_security.errors import CenoteError
+from cenote_security.errors import CenoteError, UsageError
 
 if TYPE_CHECKING:
     from cenote.harness.moment import LiveVariable
@@ -77,6 +77,10 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def create(arguments: argparse.Namespace) -> int:
+    if (
+        not arguments.name
+    ):  # as from a variable that a script has not set; one without a name would stay unfound
+        raise UsageError("a runtime that stays needs a name: `cenote runtime create NAME`")
     screen = Screen()
     policy = policy_from(arguments)
     screen.progress("making a runtime")

@@ -16,7 +16,7 @@ from cenote_worker.results import ExecutionResult, StreamName
 
 EPILOG = """Exit status: 0 the code succeeded, 1 it failed, 2 wrong usage or no such runtime, 3 the platform refused
 it (nothing ran), 4 the platform does not answer (nothing ran), 130 Ctrl-C,
-143 SIGTERM."""
+143 SIGTERM or SIGHUP."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:

@@ -19,8 +19,9 @@ from cenote_security.errors import UnavailableError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A platform that runs. address: empty until it is ready. since: seconds since the epoch.
+    """A platform that runs. address: for this machine; empty until it is ready. since: seconds since the epoch.
 
+    elsewhere: what clients on other machines call it, if that is another address.
     authority: a file with the certificate by which clients know it; empty without TLS.
     """
 
@@ -29,6 +30,7 @@ class Running:
     address: str = ""
     relayed: bool = False
     authority: str = ""
+    elsewhere: str = ""
 
 
 class DaemonLock:
@@ -66,11 +68,19 @@ class DaemonLock:
 
 
 def running_at(path: Path) -> Running | None:
-    """Whoever holds the lock; None when nobody does, or has not said so yet."""
+    """Whoever holds the lock; None when nobody does, or has not said so yet.
+
+    Raises UnavailableError where the file cannot be read.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise UnavailableError(
+            f"{str(path)!r} cannot be read: {error.strerror}; if another user made it, as with sudo, "
+            f"set XDG_STATE_HOME"
+        ) from None
     try:
         with suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)

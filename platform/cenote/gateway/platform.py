@@ -25,7 +25,7 @@ from cenote.gateway.states import States
 from cenote.gateway.stores import Stores
 from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrators
 from cenote.gateway.teams.registry import TeamRegistry
-from cenote.gateway.transport import transport
+from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
 from cenote_worker.serving.secured import Secured
 
@@ -70,7 +70,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         opened.enter_context(closing(server))
         opened.callback(ending.set)  # before: the server waits for what its threads wait for
         opened.callback(server.settle)
-        running = replace(running, address=server.start(), authority=secured.authority)
+        here, elsewhere = called(options.host, server.start())
+        running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
         orchestrators.begin(running.address, secured.authority)
         leave_token(stores, token_file())
         lock.write(running)

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from cenote_security.errors import SecretFileError, UsageError
+from cenote_security.errors import SecretFileError, UnavailableError, UsageError
 from cenote_security.secret_files import make_private_folder
 
 
@@ -83,7 +83,7 @@ class StateFolder:
         return self.path / "platform.log"
 
     def make(self) -> None:
-        """Raises SecretFileError when it cannot be had for its owner alone."""
+        """Raises SecretFileError for another user's folder, UnavailableError where there can be none."""
         try:
             make_private_folder(self.path)
             status = self.path.stat()
@@ -91,7 +91,7 @@ class StateFolder:
                 raise SecretFileError(self.path, f"it belongs to another user (uid {status.st_uid})")
             self.path.chmod(0o700)
         except OSError as error:
-            raise SecretFileError(self.path, f"it cannot be used: {error.strerror}") from None
+            raise UnavailableError(f"{str(self.path)!r} cannot be used: {error.strerror}") from None
 
 
 def state_folder() -> StateFolder:

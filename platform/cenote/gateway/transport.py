@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from typing import Final
 
 import grpc
 
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
+
+_WILDCARDS: Final = ("0.0.0.0", "::", "[::]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,19 @@ def transport(options: PlatformOptions) -> Transport:
     return Transport(lines=lines, credentials=credentials, authority=str(folder / "ca.pem"))
 
 
+def called(host: str, address: str) -> tuple[str, str]:
+    """What clients call a platform, on this machine and on others; the second is empty where it is the first.
+
+    A wildcard address is one to listen at, which no certificate names: it is `localhost` here, elsewhere the
+    machine's name. address: as it is bound, with the port.
+    """
+    if host not in _WILDCARDS:
+        return address, ""
+    port = address.rpartition(":")[2]
+    return f"localhost:{port}", f"{socket.gethostname()}:{port}"
+
+
 def _names(host: str) -> list[str]:
-    """What clients may call this machine. A wildcard address is none of them."""
+    """What clients may call this machine."""
     names = [*LOOPBACK_NAMES, socket.gethostname(), socket.getfqdn()]
-    return list(dict.fromkeys([*names, host] if host not in ("0.0.0.0", "::", "[::]") else names))
+    return list(dict.fromkeys(names if host in _WILDCARDS else [*names, host]))

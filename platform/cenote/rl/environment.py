@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Self, TypedDict
 
 from cenote.agent.block_parser import BlockParser
 from cenote.agent.observation import NOTHING, cut, observe
-from cenote.runtime.final_state import FinalState, Score, check_score
+from cenote.runtime.final_state import FinalState, Score, check_score, scored
 from cenote.runtime.sync import PythonRuntime
 from cenote_security.errors import (
     CenoteError,
@@ -185,11 +185,14 @@ class Environment:
         )
 
     def _reward(self, runtime: PythonRuntime, result: ExecutionResult | None) -> float:
-        """A state that the model's own code has ended, or made such that it cannot be read, is worth nothing."""
+        """A state that the model's own code has ended, or made such that it cannot be read, is worth nothing.
+
+        So is NaN.
+        """
         if result is not None and result.state == "lost":
             return 0.0
         try:
-            return float(self._score(FinalState(runtime)))
+            return scored(self._score, FinalState(runtime)) or 0.0
         except _WORTHLESS:
             return 0.0
 

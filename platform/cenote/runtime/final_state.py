@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -46,6 +47,19 @@ class FinalState:
 
 Score: TypeAlias = Callable[[FinalState], float]
 """A plain function that says how good a final state is; the higher the better."""
+
+
+def scored(score: Score, state: FinalState) -> float | None:
+    """What `score` gives; None for NaN, which is neither better nor worse than anything, so that it says nothing.
+
+    Raises TypeError for what is no number, as a mistake in `score`, and what that raises.
+    """
+    given = score(state)
+    try:
+        number = float(given)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"score gives a number, not {given!r:.100}") from None
+    return None if math.isnan(number) else number
 
 
 def check_score(score: object) -> None:

@@ -32,6 +32,10 @@ _STAGE: Final = "/tmp"
 
 _FOLDERS: Final = (*WRITABLE_FOLDERS, "/proc", CPU_FOLDER, EMPTY_FOLDER)
 _BYTES: Final = 16 * 2**20
+_SCRATCH_BYTES: Final = 16 * 2**20
+"""For what libraries keep on disk when the zygote imports them, such as matplotlib's list of fonts. Each jail's own
+`/tmp` lies over it."""
+
 _READ_ONLY: Final = libc.MOUNT_ATTR_RDONLY | libc.MOUNT_ATTR_NOSUID | libc.MOUNT_ATTR_NODEV
 
 
@@ -158,6 +162,8 @@ def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
 def _write_tree(plan: _Plan, cpus: int) -> None:
     for folder in _FOLDERS:
         Path(_STAGE + folder).mkdir(parents=True, exist_ok=True)
+    scratch = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
+    libc.mount("tmpfs", f"{_STAGE}/tmp", "tmpfs", scratch, f"mode=1777,size={_SCRATCH_BYTES}")
     etc = {path: text.encode() for path, text in system.etc_files(INSIDE_ID, WORKDIR).items()}
     _write_files(_STAGE, plan.files | etc)
     for count in range(1, cpus + 1):

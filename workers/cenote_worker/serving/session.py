@@ -319,7 +319,7 @@ class Session:
             self.outbox.forget(number)
         elif not self._turns.take_back(call):
             call.withdrawn = True
-            self._mute(call)
+            self._mute(call)  # and no more: that the runtime is done with it gives its turn back
             if call.withdraw is not None:
                 call.withdraw()
 
@@ -385,6 +385,8 @@ class Session:
         self._turns.close()
         calls, self._calls = list(self._calls.values()), {}
         for call in calls:
+            if call.cell is not None:
+                self._served.hosted.leave(call.key, call.cell)
             self._mute(call)
             if call.withdraw is not None:
                 self._client.leave_behind(call.key, call.withdraw)
@@ -392,7 +394,5 @@ class Session:
         self.end(None)
 
     def _mute(self, call: Call) -> None:
-        if call.cell is not None:
-            self._served.hosted.leave(call.key, call.cell)
-            if call.cell.mute():
-                self._served.hosted.resume()
+        if call.cell is not None and call.cell.mute():
+            self._served.hosted.resume()

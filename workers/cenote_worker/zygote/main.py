@@ -16,7 +16,7 @@ import sys
 import tempfile
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import assert_never
+from typing import Final, assert_never
 
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.policy import Isolation
@@ -39,6 +39,9 @@ from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 
+_PYTHONS_OWN: Final = {signal.SIGPIPE, signal.SIGXFSZ}
+"""Python ignores these itself, to raise errors instead."""
+
 
 @dataclass(kw_only=True, eq=False)
 class Broken(Exception):
@@ -54,8 +57,7 @@ class Broken(Exception):
 def run(descriptor: str) -> None:
     """The zygote's whole life. descriptor: the number of its end of the socket to the client."""
     os.umask(0o022)
-    # A mask outlives exec, and jails are told by signals to interrupt cells. Ray blocks SIGINT in all that it starts.
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _hear_signals()
     client = socket.socket(fileno=int(descriptor))
     client.set_inheritable(False)
     try:
@@ -68,6 +70,18 @@ def run(descriptor: str) -> None:
         raise
     _say(client, hello)
     zygote.run()
+
+
+def _hear_signals() -> None:
+    """Undo what outlives exec: a mask, and which signals are ignored.
+
+    Jails are told by signals to interrupt cells, and wait for children, of which there are none to wait for where
+    SIGCHLD is ignored. Ray blocks SIGINT in all that it starts, `nohup` and daemons ignore others.
+    """
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - _PYTHONS_OWN:
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:

@@ -6,12 +6,16 @@ import gc
 import importlib
 import os
 import sys
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 _PARTS: Final = {"numpy": ("numpy.random",)}
 """What a library imports only when it is asked for it, and each worker asks: its tracker wants their types."""
+
+_ENDING_SECONDS: Final = 1.0
+"""A thread of an import may still be ending: matplotlib cancels a timer when it has listed the fonts."""
 
 
 @dataclass(kw_only=True)
@@ -38,7 +42,7 @@ def preload(names: Iterable[str], host_proc: int) -> Preloaded:
             result.missing.append(name)
             continue
         result.loaded.append(name)
-        if thread_count(host_proc) > 1:
+        if not _alone(host_proc):
             result.threaded = name
             break
     return result
@@ -49,6 +53,16 @@ def settle_memory() -> None:
     gc.disable()
     gc.collect()
     gc.freeze()
+
+
+def _alone(host_proc: int) -> bool:
+    """Whether this process has one thread, once those that are ending have ended."""
+    deadline = time.monotonic() + _ENDING_SECONDS
+    while thread_count(host_proc) > 1:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.005)
+    return True
 
 
 def thread_count(host_proc: int) -> int:
