@@ -266,8 +266,9 @@ class Worker:
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
         executed.unkept = self._copies.unkept()
-        if has_copy:
-            self._costly.ran(code, lost=self._copies.is_lost)
+        lost = self._copies.is_lost
+        if has_copy and (lost or not executed.unkept):  # of one that was given up beforehand nothing is known
+            self._costly.ran(code, lost=lost)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
