@@ -41,6 +41,18 @@ def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: Make
     assert "4.0" == runtime.execute("float(a[-1])").value
 
 
+def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRuntime) -> None:
+    """It goes through as many objects as they did, and says so; one that speaks of something else has its own."""
+    runtime = make_runtime(memory="2GiB")
+    assert runtime.execute("objects = [[n] for n in range(1_000_000)]").success
+    lost = [runtime.execute("n = sum(map(len, objects))").unkept for _ in range(3)]
+    assert [True, True, False] == ["while the cell ran" in each for each in lost]
+    assert "would have taken too long" in lost[2]
+    assert "" == runtime.execute("x = 1").unkept
+    assert "rolled_back" == runtime.execute("import os; os._exit(1)").state
+    assert "1000000" == runtime.execute("len(objects)").value
+
+
 def test_what_somebody_has_asked_for_is_not_given_up(make_runtime: MakeRuntime) -> None:
     """A label, or a cell that is to be undone if it fails."""
     runtime = make_runtime(memory="2GiB")

@@ -1,4 +1,4 @@
-"""Memory of which a library tells the address and nothing else, as bytes."""
+"""Memory by its address: of which a library tells nothing else, as bytes; and the address of bytes."""
 
 from __future__ import annotations
 
@@ -16,3 +16,8 @@ def memory_at(address: int, size: int, owner: object) -> memoryview:
     array = (ctypes.c_ubyte * size).from_address(address)
     array.owner = owner  # type: ignore[attr-defined]
     return memoryview(array).cast("B")
+
+
+def address_of(memory: memoryview) -> int:
+    """Where writable memory begins."""
+    return ctypes.addressof(ctypes.c_ubyte.from_buffer(memory))

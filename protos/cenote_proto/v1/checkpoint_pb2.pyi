@@ -719,6 +719,63 @@ class FileBatch(_message.Message):
 Global___FileBatch: _TypeAlias = FileBatch  # noqa: Y015
 
 @_typing.final
+class LentFile(_message.Message):
+    """What of large parts lies in one file of a store, where a jail maps it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXTENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def extents(self) -> _containers.RepeatedCompositeFieldContainer[Global___LentExtent]: ...
+    def __init__(
+        self,
+        *,
+        extents: _abc.Iterable[Global___LentExtent] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["extents", b"extents"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LentFile: _TypeAlias = LentFile  # noqa: Y015
+
+@_typing.final
+class LentExtent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    SIZE_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    LENGTH_FIELD_NUMBER: _builtins.int
+    part: _builtins.int
+    """its number; others name it, too"""
+    size: _builtins.int
+    """of the whole part"""
+    at: _builtins.int
+    """where in the part it begins"""
+    offset: _builtins.int
+    """and where in the file; both on a page"""
+    length: _builtins.int
+    def __init__(
+        self,
+        *,
+        part: _builtins.int = ...,
+        size: _builtins.int = ...,
+        at: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        length: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "length", b"length", "offset", b"offset", "part", b"part", "size", b"size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LentExtent: _TypeAlias = LentExtent  # noqa: Y015
+
+@_typing.final
 class RestoreEnd(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

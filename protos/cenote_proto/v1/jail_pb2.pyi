@@ -815,6 +815,8 @@ class RestorePiece(_message.Message):
         """a RebuildEnd"""
         GIVEN: RestorePiece._Kind.ValueType  # 8
         """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
+        LENT: RestorePiece._Kind.ValueType  # 9
+        """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FILES: RestorePiece.Kind.ValueType  # 0
@@ -836,11 +838,34 @@ class RestorePiece(_message.Message):
     """a RebuildEnd"""
     GIVEN: RestorePiece.Kind.ValueType  # 8
     """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
+    LENT: RestorePiece.Kind.ValueType  # 9
+    """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
+
+    @_typing.final
+    class LentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.int
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.int = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     KIND_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     MEMORIES_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
+    LENT_FIELD_NUMBER: _builtins.int
     kind: Global___RestorePiece.Kind.ValueType
     partial: _builtins.bool
     """Of a whole state: groups that cannot be rebuilt are left out."""
@@ -848,6 +873,10 @@ class RestorePiece(_message.Message):
     def content(self) -> Global___Payload: ...
     @_builtins.property
     def memories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Payload]: ...
+    @_builtins.property
+    def lent(self) -> _containers.ScalarMap[_builtins.int, _builtins.int]:
+        """Of a group: which of its parts are empty here, since they were lent, each with the number that it has there."""
+
     def __init__(
         self,
         *,
@@ -855,10 +884,11 @@ class RestorePiece(_message.Message):
         content: Global___Payload | None = ...,
         memories: _abc.Iterable[Global___Payload] | None = ...,
         partial: _builtins.bool = ...,
+        lent: _abc.Mapping[_builtins.int, _builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind", "memories", b"memories", "partial", b"partial"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind", "lent", b"lent", "memories", b"memories", "partial", b"partial"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ Thin on purpose: no decisions here, one function per call, arguments in the kern
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 from collections.abc import Iterable
@@ -230,10 +231,27 @@ def userfaultfd(flags: int) -> int:
 
 MADV_COLLAPSE = 25
 
+_MAP_FIXED = 0x10
+
 
 def madvise(start: int, size: int, advice: int) -> None:
     """start: the address of a page of this process."""
     _check(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice)), "madvise")
+
+
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_libc.mmap.restype = ctypes.c_void_p
+
+
+def map_over(start: int, size: int, file: int, offset: int) -> None:
+    """Bytes of a file take the place of this process's memory there: private to it, to be read and written.
+
+    start, offset: on pages. What was there is gone.
+    """
+    access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | _MAP_FIXED
+    place, length = ctypes.c_void_p(start), ctypes.c_size_t(size)
+    found = _libc.mmap(place, length, access, flags, ctypes.c_int(file), ctypes.c_long(offset))
+    _check(-1 if found == _MAP_FAILED else 0, "mmap")
 
 
 # -- timers -----------------------------------------------------------------------------------------------

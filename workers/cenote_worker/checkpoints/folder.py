@@ -34,6 +34,11 @@ class Readable(Protocol):
     def read(self, number: int, offset: int, size: int) -> memoryview:
         """A part of a file; shorter when the file ends before it. Raises OSError."""
 
+    def lend(self, number: int) -> int | None:
+        """A descriptor of a file, to be read and mapped and nothing else, which its receiver closes. None where there
+        is none, and where what is mapped could be taken away.
+        """
+
 
 class Folder(Readable, Protocol):
     """The files of one runtime's checkpoints. Each call raises OSError for what the store cannot do."""

@@ -76,6 +76,9 @@ class RemoteFolder:
     def read(self, number: int, offset: int, size: int) -> memoryview:
         return memoryview(self._system.cat_file(self._file(number), start=offset, end=offset + size))
 
+    def lend(self, number: int) -> int | None:  # noqa: ARG002
+        return None
+
     def draft(self, number: int) -> RemoteDraft:
         return RemoteDraft(self._system, self._file(number))
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import Readable
+from cenote_worker.checkpoints.lending import Damaged, Lender
 from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Group, Part, StoredFile
@@ -24,49 +25,62 @@ FILES_AT_ONCE: Final = 32 * 2**20
 _MOST_FILES = 2_000
 
 
-class _Damaged(Exception):
-    """A chunk is not what was written."""
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """One step of filling a jail; whoever takes it closes its content. kind: of a RestorePiece.
 
-    names: the variables in it, or the paths, for errors.
+    names: the variables in it, or the paths, for errors. lent: places of its parts that are empty since a jail has
+    mapped them, and their numbers there. file: a descriptor that goes with it, and is not its own; -1 for none.
     """
 
     kind: jail_pb2.RestorePiece.Kind.ValueType
     content: Content
     names: tuple[str, ...]
+    lent: Mapping[int, int] = field(default_factory=dict)
+    file: int = -1
 
 
 class Restoration:
-    """One checkpoint, read: everything that a jail needs is in memory and verified. Close it.
+    """One checkpoint, read: everything that a jail needs is verified, and in memory or lent. Close it.
 
-    given: what steps that are run again find; before the other pieces. record: of these steps, empty for none.
+    lent: for a jail that has nothing yet. given: what steps that are run again find; before the other pieces.
+    record: of these steps, empty for none.
     """
 
-    def __init__(self, pieces: list[Piece], manifest: Manifest, given: list[Piece], record: bytes) -> None:
+    def __init__(
+        self, pieces: list[Piece], manifest: Manifest, given: list[Piece], record: bytes, lender: Lender
+    ) -> None:
         self.pieces = pieces
         self.manifest = manifest
         self.given = given
         self.record = record
+        self.lent = [_lent(file, lent) for file, lent in lender.files()]
+        self._lender = lender
 
     def close(self) -> None:
-        for piece in (*self.given, *self.pieces):
+        for piece in (*self.lent, *self.given, *self.pieces):
             piece.content.close()
+        self._lender.close()
 
 
 def read(
-    store: CheckpointStore, name: str, manifest: Manifest, *, partial: bool, added: Iterable[str] = ()
+    store: CheckpointStore,
+    name: str,
+    manifest: Manifest,
+    *,
+    partial: bool,
+    added: Iterable[str] = (),
+    lending: bool = True,
 ) -> Restoration:
     """Reads and verifies all chunks; what is damaged is left out if `partial`.
 
-    added: names that stay in the namespace though the checkpoint does not have them.
+    added: names that stay in the namespace though the checkpoint does not have them. lending: large parts may stay
+    where they are, for jails that map them.
 
     Raises CheckpointDamagedError naming what is damaged, StoreFailedError.
     """
-    reader = _Reader(store.folder(name), manifest)
+    lender = Lender(store.folder(name), manifest.chunks if lending else {})
+    reader = _Reader(store.folder(name), manifest, lender if lending else None)
     pieces: list[Piece] = []
     given: list[Piece] = []
     damage: list[str] = []
@@ -85,8 +99,8 @@ def read(
         whole = True
     finally:
         if not whole:
-            Restoration(pieces, manifest, given, b"").close()
-    return Restoration(pieces, manifest, given, record)
+            Restoration(pieces, manifest, given, b"", lender).close()
+    return Restoration(pieces, manifest, given, record, lender)
 
 
 def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = None) -> None:
@@ -97,9 +111,11 @@ def verify(store: CheckpointStore, name: str, checkpoint: int | str | None = Non
 class _Reader:
     """The parts of one checkpoint, run by run."""
 
-    def __init__(self, folder: Readable, manifest: Manifest) -> None:
+    def __init__(self, folder: Readable, manifest: Manifest, lender: Lender | None) -> None:
+        """lender: of large parts; None where all are copied."""
         self._folder = folder
         self._manifest = manifest
+        self._lender = lender
 
     def pieces(self, rebuild: Rebuild, damage: list[str]) -> Iterator[Piece]:
         """Each in turn; what is damaged is named instead."""
@@ -116,7 +132,7 @@ class _Reader:
         record = self._manifest.record
         try:
             return b"".join(self._read(record)) if record is not None else b""
-        except _Damaged as error:
+        except Damaged as error:
             damage.append(f"the record of the steps that are to be run again ({error})")
             return b""
 
@@ -143,14 +159,25 @@ class _Reader:
         self, kind: jail_pb2.RestorePiece.Kind.ValueType, group: Group, named: str, damage: list[str]
     ) -> Iterator[Piece]:
         wholes = _Wholes()
-        parts = (wholes.passing(self._read(part)) for part in group.parts)
-        sizes = [*(part.size for part in group.parts), DIGEST * len(group.parts)]
         try:
-            content = Content.written(sizes, chain(parts, [wholes.joined()]))
-        except _Damaged as error:
+            lent = self._lent_parts(group)
+            parts = (
+                wholes.passing(self._read(part)) if place not in lent else wholes.of_lent(lent[place][1])
+                for place, part in enumerate(group.parts)
+            )
+            sizes = [0 if place in lent else part.size for place, part in enumerate(group.parts)]
+            content = Content.written([*sizes, DIGEST * len(sizes)], chain(parts, [wholes.joined()]))
+        except Damaged as error:
             damage.append(f"{named} ({error})")
             return
-        yield Piece(kind, content, group.names)
+        yield Piece(kind, content, group.names, {place: number for place, (number, _) in lent.items()})
+
+    def _lent_parts(self, group: Group) -> dict[int, tuple[int, bytes]]:
+        """By their places: number and digest."""
+        if self._lender is None:
+            return {}
+        lent = ((place, self._lender.lend(part)) for place, part in enumerate(group.parts))
+        return {place: found for place, found in lent if found is not None}
 
     def _files(self, files: tuple[StoredFile, ...], damage: list[str]) -> Iterator[Piece]:
         batch: list[tuple[StoredFile, tuple[memoryview, ...]]] = []
@@ -158,7 +185,7 @@ class _Reader:
         for file in files:
             try:
                 content = tuple(self._read(file.content)) if file.content is not None else ()
-            except _Damaged as error:
+            except Damaged as error:
                 damage.append(f"file {file.message.path.decode('utf-8', 'backslashreplace')} ({error})")
                 continue
             batch.append((file, content))
@@ -204,7 +231,7 @@ class _Reader:
         at = 0
         for length, expected in zip(lengths, digests[start : start + run], strict=True):
             if digest(data[at : at + length]) != expected:
-                raise _Damaged(f"a chunk in file {first.file} is not what was written")
+                raise Damaged(f"a chunk in file {first.file} is not what was written")
             at += length
         yield data
 
@@ -212,9 +239,9 @@ class _Reader:
         try:
             data = self._folder.read(first.file, first.offset, size)
         except FileNotFoundError:
-            raise _Damaged(f"file {first.file} is gone") from None
+            raise Damaged(f"file {first.file} is gone") from None
         if len(data) != size:
-            raise _Damaged(f"file {first.file} is cut off")
+            raise Damaged(f"file {first.file} is cut off")
         return data
 
 
@@ -231,6 +258,11 @@ class _Wholes:
             yield piece
         self._digests.append(whole.digest())
 
+    def of_lent(self, digest: bytes) -> tuple[()]:
+        """Of a part that is not here, at its turn."""
+        self._digests.append(digest)
+        return ()
+
     def joined(self) -> Iterator[bytes]:
         """Once all parts have passed."""
         yield b"".join(self._digests)
@@ -242,7 +274,7 @@ def _inflated(stored: memoryview, length: int) -> memoryview:
     try:
         return memoryview(inflater.decompress(stored, length + 1))
     except zlib.error as error:
-        raise _Damaged(str(error)) from None
+        raise Damaged(str(error)) from None
 
 
 def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece:
@@ -255,6 +287,10 @@ def _file_piece(batch: list[tuple[StoredFile, tuple[memoryview, ...]]]) -> Piece
     parts = [(table.SerializeToString(),), *contents]
     paths = tuple(file.message.path.decode("utf-8", "backslashreplace") for file, _ in batch)
     return Piece(jail_pb2.RestorePiece.FILES, Content.pack(parts), paths)
+
+
+def _lent(file: int, lent: checkpoint_pb2.LentFile) -> Piece:
+    return Piece(jail_pb2.RestorePiece.LENT, Content.pack([lent.SerializeToString()]), (), file=file)
 
 
 def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added: Iterable[str]) -> Piece:

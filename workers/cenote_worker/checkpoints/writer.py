@@ -13,11 +13,14 @@ from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import Part, State
 from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
 from cenote_worker.checkpoints.sweep import sweep
-from cenote_worker.chunks import cut, digest
+from cenote_worker.chunks import CHUNK, cut, digest
 
 WORTH: Final = 0.8
 """A chunk is stored compressed if that takes less than this share of it. The memory of arrays is never tried: zlib
 writes 20-170 MB/s and reads 300 back, a hundred times slower than the bytes are digested and mapped."""
+
+PAGE: Final = 4096
+"""Bytes of a page of most machines. Where it is larger, arrays are copied as they are restored."""
 
 _SAMPLE: Final = 4 * 1024
 
@@ -139,6 +142,8 @@ class Draft:
         key = digest(chunk)
         if key not in self.places:
             coding, stored = _coded(chunk) if dense else (RAW, chunk)
+            if not dense and chunk.nbytes == CHUNK:
+                self._turn_page()
             self.file.write(stored)
             self.places[key] = Location(self.number, self._end, len(stored), coding)
             self._end += len(stored)
@@ -148,6 +153,12 @@ class Draft:
         """Writes what is new of it. Raises OSError."""
         view = memoryview(data)
         return Part(view.nbytes, b"".join([self.add(chunk, dense=True) for chunk in cut(view)]))
+
+    def _turn_page(self) -> None:
+        """Whole chunks of arrays begin on pages, so that a large array can be mapped where it is stored."""
+        missing = -self._end % PAGE
+        self.file.write(bytes(missing))
+        self._end += missing
 
     @property
     def fresh(self) -> int:

@@ -16,6 +16,7 @@ from typing import Final
 
 from cenote_security.errors import UnavailableError
 from cenote_security.sealed import SealedMemory, copy_bytes
+from cenote_worker.file_systems import kind_of
 
 _MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
 """File systems that are memory themselves."""
@@ -53,7 +54,7 @@ class ValueDisk:
             return SealedMemory(reading, memory.size)
 
     def _check(self, size: int) -> None:
-        if (kind := _file_system(self._folder.stat().st_dev)) in _MEMORY:
+        if (kind := kind_of(self._folder.stat().st_dev)) in _MEMORY:
             raise UnavailableError(f"{self._no_room(size)}: it is on {kind}, which is memory too")
         status = os.statvfs(self._folder)
         free = status.f_bavail * status.f_frsize
@@ -66,14 +67,3 @@ class ValueDisk:
         return (
             f"the memory for shared values is full, and {self._folder} has no room for {size} bytes of them"
         )
-
-
-def _file_system(device: int) -> str:
-    """Its kind; empty where that cannot be said."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    with open("/proc/self/mountinfo") as mounts:
-        for line in mounts:
-            fields = line.split()
-            if fields[2] == wanted:
-                return fields[fields.index("-") + 1]
-    return ""

@@ -222,7 +222,8 @@ class _Beginning(NoRefill):
         self._branch = branch
         self._copy: StateCopy | None = copy
 
-    def fill(self, supervisor: Supervisor) -> None:
+    def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
+        inject()
         copy, self._copy = self._copy, None
         if copy is None:
             self.step = 0

@@ -294,15 +294,16 @@ class Checkpoints:
     def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
         return Durable(listener, self._acknowledger, source, key) if self.durable else listener
 
-    def fill(self, supervisor: Supervisor) -> None:
+    def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         base = self._base
         if base is None:
+            inject()
             return
         ready = self._ready or self._read(base)
         self._ready = None
         filling = Filling(self._runtime, ready, self.name, partial=self._partial)
         try:
-            filling.carry_out(supervisor)
+            filling.carry_out(supervisor, inject)
         finally:
             ready.close()
             self._runtime.earlier = filling.line or self._runtime.earlier

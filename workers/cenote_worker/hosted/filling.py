@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from cenote_security.errors import MalformedValueError
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
@@ -30,8 +30,10 @@ class Filling:
         self._partial = partial
         self.line: Line | None = None
 
-    def carry_out(self, supervisor: Supervisor) -> None:
-        """Raises IncompleteRestoreError, UnavailableError."""
+    def carry_out(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
+        """inject: see Refill.fill. Raises IncompleteRestoreError, UnavailableError."""
+        self._put_all(supervisor, self._ready.lent)
+        inject()
         self._put_all(supervisor, self._ready.given)
         if self._ready.record:
             self._rebuild(supervisor)

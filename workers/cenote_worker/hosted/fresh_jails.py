@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from cenote_security.errors import RuntimeExpiredError
@@ -58,14 +58,16 @@ class FreshJails:
         """
         noted = self._noted.all()
         with self._started() as supervisor:
-            for injection in noted:
-                self._deliveries.deliver(supervisor, injection)
-            refill.fill(supervisor)
+            refill.fill(supervisor, lambda: self._inject(supervisor, noted))
             self._legacy.filled(refill.step, steps)
             supervisor.begins_at(refill.step)
             self._recorder.refilled([each.put_in for each in noted], refill.step)
         self._noted.sweep()
         return supervisor
+
+    def _inject(self, supervisor: Supervisor, injections: Iterable[Injection]) -> None:
+        for injection in injections:
+            self._deliveries.deliver(supervisor, injection)
 
     def make_again(self, steps: int) -> Supervisor:
         """One with the values that the history begins with. See `make`; those that are not here are left out."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.checkpoints.rebuild import Rebuild
+from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.content import Content
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
@@ -118,7 +119,7 @@ class Rebuilding:
             timeout = min(timeout, self._patience())
         content = Content.pack([message.SerializeToString()])
         try:
-            return told(self._supervisor, kind, content, timeout=timeout)
+            return told(self._supervisor, Piece(kind, content, ()), timeout=timeout)
         finally:
             content.close()
 

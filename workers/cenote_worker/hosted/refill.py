@@ -42,8 +42,12 @@ class Refill(Protocol):
         key: what the request is known by when it is sent again; empty if it is not.
         """
 
-    def fill(self, supervisor: Supervisor) -> None:
-        """Puts the stored state, if any, into a jail that has the injected values. Raises CheckpointError."""
+    def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
+        """Puts the stored state, if any, into a jail that has nothing yet.
+
+        inject: puts in the values that clients have, which the stored ones come behind. Called once.
+        Raises CheckpointError, and what `inject` raises.
+        """
 
     def forget(self) -> None:
         """The next jail begins with the injected values only."""
@@ -92,8 +96,8 @@ class NoRefill:
     def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener
 
-    def fill(self, _supervisor: Supervisor) -> None:
-        pass
+    def fill(self, _supervisor: Supervisor, inject: Callable[[], None]) -> None:
+        inject()
 
     def forget(self) -> None:
         pass

@@ -103,23 +103,21 @@ def put(supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial
     name, number: of the checkpoint, for errors. partial: the jail may leave out what it can tell that it lacks.
     Raises IncompleteRestoreError, UnavailableError.
     """
-    refusal = told(supervisor, piece.kind, piece.content, partial=partial)
+    refusal = told(supervisor, piece, partial=partial)
     if refusal:
         raise IncompleteRestoreError(name, number, (f"{', '.join(piece.names[:20])}: {refusal}",))
 
 
 def told(
-    supervisor: Supervisor,
-    kind: jail_pb2.RestorePiece.Kind.ValueType,
-    content: Content,
-    *,
-    partial: bool = False,
-    timeout: float = FETCH_TIMEOUT,
+    supervisor: Supervisor, piece: Piece, *, partial: bool = False, timeout: float = FETCH_TIMEOUT
 ) -> str:
-    """Why the jail refuses a part of a restore; empty once it has carried it out. Raises UnavailableError."""
+    """Why the jail refuses a piece; empty once it has it. Raises UnavailableError."""
     message, descriptors = jail_pb2.Request(), list[int]()
-    message.restore.kind, message.restore.partial = kind, partial
-    content.to_wire(message.restore.content, descriptors)
+    message.restore.kind, message.restore.partial = piece.kind, partial
+    message.restore.lent.update(piece.lent)
+    piece.content.to_wire(message.restore.content, descriptors)
+    if piece.file >= 0:
+        descriptors.append(piece.file)
     outcome = _restored(supervisor, message, descriptors, timeout)
     return printable(outcome.message) if isinstance(outcome, RefusedReply) else ""
 

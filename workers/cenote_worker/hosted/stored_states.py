@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from cenote_security.errors import NotKeptError
@@ -156,9 +156,9 @@ class StoredBeginning(NoRefill):
         self._manifest = manifest
         self.step = manifest.dealings.head
 
-    def fill(self, supervisor: Supervisor) -> None:
+    def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         ready = restoring.read(self._store, self._name, self._manifest, partial=False)
         try:
-            Filling(self._runtime, ready, self._name, partial=False).carry_out(supervisor)
+            Filling(self._runtime, ready, self._name, partial=False).carry_out(supervisor, inject)
         finally:
             ready.close()

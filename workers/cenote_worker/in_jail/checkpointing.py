@@ -40,6 +40,7 @@ from cenote_worker.in_jail.checkpointing_whole import WholeState
 from cenote_worker.in_jail.forking.random_state import draw_anew
 from cenote_worker.in_jail.frozen_copy import FrozenCopies
 from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.in_jail.lent_parts import LentParts
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.streams import CellStream
@@ -78,6 +79,7 @@ class Checkpointing:
         self._process: dict[str, Any] | None = None
         self._rebuilding: Rebuilding | None = None
         self._files: set[bytes] = set()
+        self._lent = LentParts()
 
     def offer(self, name: str, stub: object) -> None:
         """This object of the namespace whose turn it is stands for something of the client."""
@@ -190,12 +192,18 @@ class Checkpointing:
 
     def restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
         """One piece. Raises whatever user code raises while its values are rebuilt."""
-        rebuilding = self._begun()
         content = Content.delivered(request.content, descriptors)
         try:
             parts = content.unpack()
         finally:
             content.close()
+        if request.kind == jail_pb2.RestorePiece.LENT:
+            lent = checkpoint_pb2.LentFile.FromString(bytes(parts[0]))
+            self._lent.map(descriptors.pop(0), lent)
+            return
+        for place, number in request.lent.items():
+            parts[place] = self._lent.take(number)
+        rebuilding = self._begun()
         match request.kind:
             case jail_pb2.RestorePiece.FILES:
                 batch = checkpoint_pb2.FileBatch.FromString(bytes(parts[0]))
@@ -294,6 +302,7 @@ class Checkpointing:
         return rebuilding.made
 
     def _end(self, end: checkpoint_pb2.RestoreEnd, *, partial: bool) -> None:
+        self._lent = LentParts()
         for module in end.modules:
             with suppress(Exception):  # it was only in use; what a variable needs of it has been imported
                 importlib.import_module(module.name)

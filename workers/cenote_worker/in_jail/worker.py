@@ -30,6 +30,7 @@ from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning, keep_beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about
 from cenote_worker.in_jail.snapshots.copies import Copies
+from cenote_worker.in_jail.snapshots.costly_names import CostlyNames
 from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
@@ -103,6 +104,7 @@ class Worker:
             adopt=self._adopt,
             answer=self._carrying.give,
         )
+        self._costly = CostlyNames(self._kernel.namespace)
         self._bound_only: frozenset[str] | None = None
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
@@ -125,7 +127,10 @@ class Worker:
             request = jail_pb2.Request.FromString(packet.data)
             if request.WhichOneof("body") == "snapshot" and request.state:
                 self._copies.number(request.state)
-            if request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
+            if self._is_costly(request):
+                self._copies.skip()
+                self._answer(request, packet.descriptors)
+            elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
                 packet.close()  # it was for the process that this one was copied from
             else:
                 self._answer(request, packet.descriptors)
@@ -144,6 +149,14 @@ class Worker:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(0)
+
+    def _is_costly(self, request: jail_pb2.Request) -> bool:
+        """Whether it is a cell that would not let a copy live; but one that somebody has asked for is made."""
+        return (
+            request.WhichOneof("body") == "execute"
+            and not request.execute.atomic
+            and self._costly.foresees(_inline_code(request.execute.code))
+        )
 
     def _copied(self) -> bool:
         """Copies the state if it has changed. True in a process that goes on from the copy."""
@@ -280,11 +293,15 @@ class Worker:
         content.close()
         # A copy that somebody has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresee
+        has_copy = not self._copies.unkept()
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
         executed.unkept = self._copies.unkept()
+        lost = self._copies.is_lost
+        if has_copy and (lost or not executed.unkept):  # of one that was given up beforehand nothing is known
+            self._costly.ran(code, lost=lost)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
@@ -376,6 +393,13 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _inline_code(payload: jail_pb2.Payload) -> str:
+    """Empty for what is too long for a packet."""
+    if payload.attached:
+        return ""
+    return bytes(Content.delivered(payload, []).unpack()[0]).decode("utf-8", "surrogatepass")
 
 
 def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Location]:

@@ -43,6 +43,11 @@ class Budget:
         if self._left < 0 or _now() > self._end:
             raise TooDear
 
+    def foresee(self, objects: int) -> None:
+        """So many are still to be described. Raises TooDear when that would be too many."""
+        if objects * _SECONDS_PER_OBJECT > self._left:
+            raise TooDear
+
     def has_room(self, size: int) -> bool:
         """Whether so many bytes may be hashed."""
         return size < _SMALL or (size / _BYTES_PER_SECOND <= self._left and _now() <= self._end)

@@ -24,7 +24,7 @@ from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
 from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.own_modules import imported_of
-from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.packing_unsafe import digest_of_numbers, packed
 from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
@@ -34,6 +34,11 @@ _INEXACT: Final = frozenset((float, complex))
 _CHECKED_EVERY = 512
 _BULK = 16
 """Values of one container from which on looking at all of them at once pays."""
+
+_MANY: Final = 100_000
+"""Values of one container that are not looked at one by one if that can be helped."""
+
+_FLAT: Final = frozenset((tuple, list, dict))
 
 Stretch = tuple[int, int]
 """Of memory: its first address, and the one behind its last."""
@@ -174,6 +179,10 @@ class Graph:
 
     def sequence(self, values: Any, *, plain: bool = False) -> object:
         """Of a list or tuple, which may be long. plain: nobody asks which of several NaNs is in it."""
+        if len(values) >= _MANY:
+            self._foresee(values[0], values[-1], len(values))
+            if digest := digest_of_numbers(values):
+                return ("numbers", len(values), digest)
         kinds = set(map(type, values))
         if kinds <= ATOMS and (plain or not _has_nan(values, kinds)):
             return ("atoms", values)
@@ -182,6 +191,9 @@ class Graph:
         return ("tokens", self.tokens(values))
 
     def mapping(self, values: dict[Any, object]) -> object:
+        if len(values) >= _MANY:
+            items = values.values()
+            self._foresee(next(iter(items)), next(reversed(items)), len(values))
         keys = set(map(type, values))
         if keys <= ATOMS and not _has_nan(values, keys):
             kinds = set(map(type, values.values()))
@@ -249,12 +261,20 @@ class Graph:
 
     # -- many at once --
 
+    def _foresee(self, first: object, last: object, count: int) -> None:
+        """So many containers of one kind, by the first and the last, cost as much as `_flat` says at least.
+
+        To find that out behind a look at each writes to all of them, for nothing. Raises TooDear.
+        """
+        if type(first) is type(last) and type(first) in _FLAT and first is not last:
+            self.budget.foresee(count // _BULK)
+
     def _flat(self, values: Any, kinds: set[type]) -> bool:
         """Whether all are containers of one kind with nothing but atoms in them, and none is anywhere else."""
         if len(kinds) != 1:
             return False
         (kind,) = kinds
-        if kind not in (tuple, list, dict):
+        if kind not in _FLAT:
             return False
         self.budget.spend(len(values) // _BULK)  # one of many costs that much less than one by itself
         self.budget.check()

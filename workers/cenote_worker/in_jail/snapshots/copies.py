@@ -204,6 +204,21 @@ class Copies:
         if not self._ended:
             self._latest = _Latest(pid=beginning.pid, files=beginning.files, names=names)
 
+    def skip(self) -> None:
+        """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
+        if self._line is None:
+            return
+        if self._changed:
+            self._unkept = ""  # which was said of another state
+        self.forgo()
+        if self._changed:
+            self._unkept = _FORESEEN
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the copy that was made last has gone since, as far as `unkept` has heard."""
+        return self._ended
+
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
         assert self._line is not None

@@ -1,0 +1,65 @@
+"""Which cells get no copy, since those before them have lost theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote_worker.in_jail.snapshots.costly_names import MANY, MOST, CostlyNames
+
+CODE = "n = sum(map(len, many))"
+
+
+def costly(value: object) -> CostlyNames:
+    """Two cells in a row have lost theirs."""
+    names = CostlyNames({"many": value, "few": [1]})
+    for _ in range(2):
+        assert not names.foresees(CODE)
+        names.ran(CODE, lost=True)
+    return names
+
+
+def test_those_behind_two_in_a_row() -> None:
+    """Each time that one more is lost, they are twice as many; never more than the limit in a row."""
+    names = costly([None] * MANY)
+    for expected in (2, 4, 8, MOST, MOST):
+        foreseen = 0
+        while names.foresees(CODE):
+            foreseen += 1
+        assert expected == foreseen
+        names.ran(CODE, lost=True)
+
+
+@pytest.mark.parametrize("code", ["x = 1", "few + [2]", "manyfold", "x" * 20_001 + CODE])
+def test_other_cells_get_one(code: str) -> None:
+    """They do not speak of it, or are too long to be looked through."""
+    names = costly([None] * MANY)
+    assert not names.foresees(code)
+    assert names.foresees("print(many[0])")
+
+
+def test_one_that_was_kept_ends_it() -> None:
+    """The next that is lost is a first one again."""
+    names = costly(dict.fromkeys(range(MANY)))
+    while names.foresees(CODE):
+        pass
+    names.ran(CODE, lost=False)
+    names.ran(CODE, lost=True)
+    assert not names.foresees(CODE)
+
+
+@pytest.mark.parametrize("value", [[None] * (MANY - 1), "x" * MANY, bytearray(MANY), None])
+def test_only_containers_of_many_objects_count(value: object) -> None:
+    """At the limit, and one less."""
+    assert not costly(value).foresees(CODE)
+
+
+def test_another_container_under_the_name_is_another() -> None:
+    """It has cost nobody anything."""
+    namespace: dict[str, object] = {"many": [None] * MANY}
+    names = CostlyNames(namespace)
+    for _ in range(2):
+        names.ran(CODE, lost=True)
+    former, namespace["many"] = namespace["many"], [None] * MANY
+    assert not names.foresees(CODE)
+    namespace["many"] = former
+    assert names.foresees(CODE)
