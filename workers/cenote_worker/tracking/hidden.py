@@ -61,8 +61,7 @@ _BENEATH: Final = {
 def versions(used: Iterable[str]) -> dict[str, Version]:
     """Of each state that is there, by its name; of libraries' settings only if they are used."""
     found = {"random": _of_random.version(_shared_random)}
-    for state, look in _LOOKS:
-        found[state] = look.version()
+    found |= {state: kept.version() for state, kept in _LOOKS}
     if (numpy := _legacy()) is not None:
         found["numpy.random"] = _of_numpy.version(numpy)
     if _is_imported("torch"):
