@@ -81,6 +81,14 @@ def test_what_happens_between_cells_is_none_of_the_next_one(runtime: PythonRunti
     assert before != after.reads[hidden("environ")]
 
 
+def test_each_author_finds_the_surroundings_that_they_left(runtime: PythonRuntime) -> None:
+    """They are exchanged between the cells, by neither of which."""
+    traced(runtime, "import os\nos.makedirs('below', exist_ok=True)")
+    with runtime.attach("ann") as ann:
+        ann.execute("import os\nos.chdir('below')\nos.environ['HERE'] = 'below'")
+        assert {name("y")} == traced(runtime, "y = 3").writes.keys()
+
+
 def test_files_of_the_working_directory(runtime: PythonRuntime) -> None:
     traced(runtime, "open('data.txt', 'w').write('x')")
     assert file("data.txt") in traced(runtime, "t = open('data.txt').read()").reads

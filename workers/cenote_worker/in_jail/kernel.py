@@ -101,6 +101,7 @@ class Kernel:
         self._runner.move(self.namespace, coming.context)
         self._magics.namespace = self.namespace
         self._notes = self._seats.move(leaving, coming)
+        self.look_anew()  # at another directory, environment and import path
 
     def settle(self) -> None:
         """Values were brought in, or a name was deleted, from outside."""
