@@ -45,6 +45,7 @@ class Line:
             groups=tuple(frozenset(map(name, group)) for group in groups),
             kinds={name(each): ValueKind(type=kind) for each, kind in (kinds or {}).items()},
         )
+        self.history.prepare()  # as when a cell has been sent
         self.history.ended(StepRecord(number=number, code=code, trace=trace, **more))
         return number
 

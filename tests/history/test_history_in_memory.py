@@ -280,3 +280,19 @@ def test_a_companion_hears_of_each_step_once() -> None:
     history.declared([Declared(name="last", kind="dataset")])
     history.read([StepRecord(number=4), StepRecord(number=5)])
     assert [[1, 2], [3], [], [4, 5]] == history.beside(Heard).numbers
+
+
+def test_whoever_adds_a_step_waits_for_no_companion() -> None:
+    """They hear of it from whoever has time, or when somebody asks."""
+    history = History()
+    history.accompany(Heard)
+    heard = history.beside(Heard).numbers
+    run(history, 1)
+    assert [] == heard
+    history.prepare()
+    history.prepare()
+    run(history, 2)
+    run(history, 3)
+    assert [[1]] == heard
+    history.beside(Heard)
+    assert [[1], [2, 3]] == heard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import os
 from pathlib import Path
 from types import ModuleType
 
@@ -22,10 +23,13 @@ class Steps:
         self.failure = ""
         self.bound_only: frozenset[str] | None = None
         self._number = 0
+        self._environ: dict[str, str] = {}
 
     def run(self, source: str) -> StepTrace:
         self._number += 1
         body, last = _split(source, f"<cell {self._number}>")
+        if self._environ != dict(os.environ):  # pytest says there which test it is at
+            self.tracker.look_anew()
         watch = self.tracker.begin(body, last, displays=last is not None)
         self.failure = ""
         try:
@@ -37,6 +41,7 @@ class Steps:
         except Exception as error:
             self.failure = type(error).__name__
         trace = watch.end(self.failure)
+        self._environ = dict(os.environ)
         self.bound_only = None if self.failure else watch.bound_only
         return trace
 

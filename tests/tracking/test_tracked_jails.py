@@ -70,6 +70,25 @@ def shared_memory(pid: int) -> int:
     return 1024 * int(status_of(pid).get("RssShmem", "0 kB").removesuffix(" kB"))
 
 
+def test_what_happens_between_cells_is_none_of_the_next_one(runtime: PythonRuntime) -> None:
+    """As when a value is pickled that changes the process: hidden state is looked at anew."""
+    state = "def __getstate__(self): os.environ['SEEN'] = '1'"
+    traced(runtime, f"import os\nclass Odd:\n    {state}\nodd = Odd()")
+    before = traced(runtime, "y = 1").reads[hidden("environ")]
+    runtime.share("odd").release()
+    after = traced(runtime, "y = 2")
+    assert hidden("environ") not in after.writes
+    assert before != after.reads[hidden("environ")]
+
+
+def test_each_author_finds_the_surroundings_that_they_left(runtime: PythonRuntime) -> None:
+    """They are exchanged between the cells, by neither of which."""
+    traced(runtime, "import os\nos.makedirs('below', exist_ok=True)")
+    with runtime.attach("ann") as ann:
+        ann.execute("import os\nos.chdir('below')\nos.environ['HERE'] = 'below'")
+        assert {name("y")} == traced(runtime, "y = 3").writes.keys()
+
+
 def test_files_of_the_working_directory(runtime: PythonRuntime) -> None:
     traced(runtime, "open('data.txt', 'w').write('x')")
     assert file("data.txt") in traced(runtime, "t = open('data.txt').read()").reads

@@ -37,13 +37,15 @@ _SMALL: Final = MAX_SIZE // 64
 def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     """Says `trace` in `message`; one that is too large says only that anything may have been touched."""
     if not trace.told:
-        said = jail_pb2.StepTrace()
-        _say(said, trace if _fits(trace) else untold(trace))
+        said = _said(trace) if _can_be_said(trace) else None
+        if said is None or not _fits(said, trace):
+            said = _said(untold(trace))
         trace.told.append(said.SerializeToString())
     message.MergeFromString(trace.told[0])
 
 
-def _say(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
+def _said(trace: StepTrace) -> jail_pb2.StepTrace:
+    message = jail_pb2.StepTrace()
     _fill_seen(message.reads.add, trace.reads)
     _fill_seen(message.writes.add, trace.writes)
     _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
@@ -62,6 +64,7 @@ def _say(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
     message.opaque.extend(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS])
     message.unrepeatable.extend(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS])
     message.unseen.extend(each[:MAX_REASON] for each in trace.unseen[:MAX_REASONS])
+    return message
 
 
 def read(message: jail_pb2.StepTrace) -> StepTrace:
@@ -84,7 +87,7 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
         ),
         kinds=_read_kinds(message.kinds),
     )
-    return trace if message.ByteSize() <= _SMALL or trace.size <= MAX_SIZE else untold(trace)
+    return trace if _fits(message, trace) else untold(trace)
 
 
 def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
@@ -99,13 +102,17 @@ def read_versions(message: jail_pb2.Versioned) -> Mapping[Location, Version]:
     return _read_seen(message.versions)
 
 
-def _fits(trace: StepTrace) -> bool:
-    locations = [*trace.reads, *trace.writes, *(each for group in trace.groups for each in group)]
-    return (
-        len(locations) <= MAX_LOCATIONS
-        and trace.size <= MAX_SIZE
-        and all(len(each) <= MAX_LOCATION and (each.isascii() or _is_text(each)) for each in locations)
+def _can_be_said(trace: StepTrace) -> bool:
+    locations = [*trace.reads, *trace.writes]
+    for group in trace.groups:
+        locations += group
+    return len(locations) <= MAX_LOCATIONS and all(
+        [len(each) <= MAX_LOCATION and (each.isascii() or _is_text(each)) for each in locations]
     )
+
+
+def _fits(message: jail_pb2.StepTrace, trace: StepTrace) -> bool:
+    return message.ByteSize() <= _SMALL or trace.size <= MAX_SIZE
 
 
 def _is_text(location: str) -> bool:

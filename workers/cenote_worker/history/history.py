@@ -63,7 +63,7 @@ class Companion(Protocol):
     """Works out ahead, of a history, what questions will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """There are further steps, on whatever line; or none, but units were declared. Who adds them waits for it.
+        """There are further steps, on whatever line; or none, but units were declared.
 
         In any order, and from several threads.
         """
@@ -122,6 +122,8 @@ class History:
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
         self._companions: tuple[Companion, ...] = ()
+        self._untold: list[StepRecord] = []
+        """Steps that the companions have not heard of: see `prepare`."""
         self._described: dict[int, list[Described]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
@@ -227,6 +229,7 @@ class History:
     def declared(self, units: Iterable[Declared]) -> None:
         """These units are watched over from now on, or no more. Raises RejectedError: there is no room for them."""
         units = tuple(units)
+        self.prepare()
         with self._lock:
             check_room(sum(map(told, units)), self._room_for_words)
             for unit in units:
@@ -242,6 +245,7 @@ class History:
     def read(self, events: Iterable[Event]) -> None:
         """Events that were kept elsewhere, in their order. Raises MalformedValueError for those that do not fit."""
         read: list[StepRecord] = []
+        self.prepare()
         with self._lock, one_collection():
             for event in events:
                 try:
@@ -266,8 +270,19 @@ class History:
         self._take(event)
         if self._keep is not None:
             self._keep.add(position, event)
-        if isinstance(event, StepRecord):
-            self._tell([event])
+        if isinstance(event, StepRecord) and self._companions:
+            self._untold.append(event)
+
+    def prepare(self) -> None:
+        """Has worked out what questions will need of the steps that have come since.
+
+        For whoever has time: the thread that adds a step has not, since somebody waits for its result, and for the
+        interpreter's lock. Without such a call the next question pays for it.
+        """
+        if self._untold:
+            with self._lock:
+                untold, self._untold = self._untold, []
+            self._tell(untold)
 
     def _tell(self, records: Sequence[StepRecord]) -> None:
         for each in self._companions:
@@ -362,6 +377,7 @@ class History:
 
     def beside(self, kind: type[_Beside]) -> _Beside:
         """The one object of this class that goes with this history: what is worked out of it, and worth keeping."""
+        self.prepare()
         found = self._beside.setdefault(kind, kind())  # which is one step: no lock is needed
         assert isinstance(found, kind)
         return found

@@ -75,6 +75,7 @@ class Submissions:
             request.code, request.cause = code, cause
             request.listener = self._witness(admitted, seat, supervisor, request.key, record)
             supervisor.submit(request)
+        runtime.history.prepare()  # while the jail works
         return partial(supervisor.withdraw, request)
 
     def rollback(self, to: int | str, listener: Listener, seat: Seat) -> None:

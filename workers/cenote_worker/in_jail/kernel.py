@@ -101,6 +101,7 @@ class Kernel:
         self._runner.move(self.namespace, coming.context)
         self._magics.namespace = self.namespace
         self._notes = self._seats.move(leaving, coming)
+        self.look_anew()  # at another directory, environment and import path
 
     def settle(self) -> None:
         """Values were brought in, or a name was deleted, from outside."""
@@ -155,6 +156,11 @@ class Kernel:
         if self._tracking is not None:
             self._runner.context.run(self._tracking.look_ahead)
 
+    def look_anew(self) -> None:
+        """Something else than a cell may have changed the state of the process."""
+        if self._tracking is not None:
+            self._tracking.tracker.look_anew()
+
     def describe(self) -> list[VariableInfo]:
         """The user's variables in the order of their making; no modules, no names with an underscore."""
         return describe_variables(self.namespace)
@@ -172,6 +178,7 @@ class Kernel:
         self._pid = getpid()
         self._interrupts.forget()
         self._runner.renew()
+        self.look_anew()
 
     @property
     def tracker(self) -> Tracker | None:

@@ -203,6 +203,8 @@ class Worker:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
             refused.fill(frame.reply.refusal)
+        if request.WhichOneof("body") != "execute":
+            self._kernel.look_anew()  # whatever was pickled or described may have run code of the user's
         if _changes_something(request):
             number = request.execute.step or request.state or None
             passing = _is_undone(request, frame.reply)

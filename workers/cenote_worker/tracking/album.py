@@ -13,7 +13,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, key_of, kind_of, module, name
 from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.facts import NOTHING
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
@@ -22,7 +22,6 @@ from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
-_NO_CODE: Final = Facts()
 _LARGE = 2_000
 """Objects in one picture from which on they are not entered one by one among the owners."""
 
@@ -51,6 +50,8 @@ class Album:
         """What was handed to libraries and to objects that do not show what they refer to."""
         self.states: dict[str, Version] = {}
         """Hidden state as it was looked at last, however long ago."""
+        self.left: dict[str, Version] | None = None
+        """Hidden state as the latest step has left it; None once something else may have run since."""
         self._nailed: set[int] = set()
         """Objects whose addresses may be known to somebody."""
         self.registered = False
@@ -63,6 +64,7 @@ class Album:
     def forget(self, locations: Iterable[Location] | None = None) -> None:
         """They may have changed; without locations, all of them."""
         if locations is None:
+            self.left = None
             self._pictures.clear()
             self._owners.clear()
             self._large.clear()
@@ -186,7 +188,7 @@ class Album:
         return {
             each
             for each, held in known
-            if held and (held.kin or held.facts != _NO_CODE or callable(self.namespace.get(key_of(each))))
+            if held and (held.kin or held.facts != NOTHING or callable(self.namespace.get(key_of(each))))
         }
 
     def reach(self, roots: Iterable[Location], budget: Budget) -> set[Location]:

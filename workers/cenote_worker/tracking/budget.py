@@ -32,7 +32,10 @@ class Budget:
 
     def __init__(self, seconds: float) -> None:
         self._left = seconds
-        self._end = _now() + _PATIENCE * seconds
+        self._patience = _PATIENCE * seconds
+        self._end: float | None = None
+        """Set by the first look at the clock: most steps see so little that nobody looks, which is a call of the
+        system."""
 
     def spend(self, objects: int) -> None:
         """So many were described."""
@@ -40,7 +43,7 @@ class Budget:
 
     def check(self) -> None:
         """Raises TooDear when all is spent."""
-        if self._left < 0 or _now() > self._end:
+        if self._left < 0 or self._is_late():
             raise TooDear
 
     def foresee(self, objects: int) -> None:
@@ -50,7 +53,7 @@ class Budget:
 
     def has_room(self, size: int) -> bool:
         """Whether so many bytes may be hashed."""
-        return size < _SMALL or (size / _BYTES_PER_SECOND <= self._left and _now() <= self._end)
+        return size < _SMALL or (size / _BYTES_PER_SECOND <= self._left and not self._is_late())
 
     def allows(self, size: int) -> bool:
         """As `has_room`; then they are counted."""
@@ -58,3 +61,9 @@ class Budget:
             return False
         self._left -= size / _BYTES_PER_SECOND
         return True
+
+    def _is_late(self) -> bool:
+        now = _now()
+        if self._end is None:
+            self._end = now + self._patience
+        return now > self._end

@@ -92,6 +92,8 @@ class Facts:
     texts: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
+        if other is NOTHING or self is NOTHING:  # as of most values: each step joins its facts with theirs
+            return self if other is NOTHING else other
         return Facts(
             loads=self.loads | other.loads,
             stores=self.stores | other.stores,
@@ -107,6 +109,9 @@ class Facts:
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
+
+NOTHING: Final = Facts()
+"""Of what runs no code."""
 
 _Steps = list[tuple[int, int, int]]
 
@@ -135,15 +140,16 @@ class _Scan:
     deferred: dict[str, Facts] = field(default_factory=dict)
 
     def own(self) -> Facts:
+        first = frozenset(self.first)
         facts = Facts(
             loads=frozenset(self.loads), stores=frozenset(self.stores), attributes=frozenset(self.attributes),
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
             within=frozenset(self.within), on_results=self.on_results,
-            submodules=frozenset(self.submodules), texts=frozenset(self.texts),
+            submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
-        return replace(facts, first=frozenset(self.first))
+        return replace(facts, first=first) if self.inner else facts
 
 
 _known: OrderedDict[int, tuple[CodeType, Facts]] = OrderedDict()
@@ -166,7 +172,7 @@ def facts_of(code: CodeType) -> Facts:
 
 def facts_of_cell(*parts: CodeType | None) -> Facts:
     """Of the parts of a cell, run one after the other: a function counts only if something here names it."""
-    facts, deferred = Facts(), dict[str, Facts]()
+    facts, deferred = NOTHING, dict[str, Facts]()
     for part in parts:
         if part is not None:
             scan = _scan(part, in_class=False)
@@ -289,7 +295,7 @@ def _note_inner(scan: _Scan, outer: CodeType, code: CodeType, following: _Steps)
     if outer.co_flags & _OPTIMIZED:
         scan.inner.append(facts_of(code))
     elif after[:1] and after[0][0] == _MAKE and target and code.co_flags & _OPTIMIZED:
-        scan.deferred[target] = scan.deferred.get(target, Facts()) | facts_of(code)
+        scan.deferred[target] = scan.deferred.get(target, NOTHING) | facts_of(code)
     elif not code.co_flags & _OPTIMIZED:
         body = _scan(code, in_class=True)
         _run(scan, body.own())
@@ -306,7 +312,7 @@ def _run(scan: _Scan, inner: Facts) -> None:
 def _note_methods(scan: _Scan, body: _Scan, name: str) -> None:
     for methods in body.deferred.values():
         if name:
-            scan.deferred[name] = scan.deferred.get(name, Facts()) | methods
+            scan.deferred[name] = scan.deferred.get(name, NOTHING) | methods
         else:
             _run(scan, methods)
 

@@ -22,7 +22,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
-from cenote_worker.tracking.facts import Facts, facts_of
+from cenote_worker.tracking.facts import NOTHING, facts_of
 from cenote_worker.tracking.own_modules import imported_of
 from cenote_worker.tracking.packing_unsafe import digest_of_numbers, packed
 from cenote_worker.tracking.untouched import Untouched
@@ -49,7 +49,6 @@ Handler = Callable[["Graph", Any], object]
 
 _referents = gc.get_referents
 _qualname = type.__dict__["__qualname__"].__get__
-_no_facts = Facts()
 
 
 class Graph:
@@ -88,7 +87,7 @@ class Graph:
         self.tools: set[str] = set()
         self.words: set[str] = set()
         self.classes: dict[int, type] = {}
-        self.facts = _no_facts
+        self.facts = NOTHING
         self.opaque = ""
         self.sealed = False
         self.stays = ""

@@ -9,7 +9,7 @@ import os
 import random
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from types import FunctionType, ModuleType
 from typing import Any, Final
 
@@ -61,7 +61,7 @@ _BENEATH: Final = {
 def versions(used: Iterable[str]) -> dict[str, Version]:
     """Of each state that is there, by its name; of libraries' settings only if they are used."""
     found = {"random": _of_random.version(_shared_random)}
-    found |= {state: _guarded(look) for state, look in _LOOKS}
+    found |= {state: kept.version() for state, kept in _LOOKS}
     if (numpy := _legacy()) is not None:
         found["numpy.random"] = _of_numpy.version(numpy)
     if _is_imported("torch"):
@@ -81,6 +81,13 @@ def _is_imported(library: str) -> bool:
 def settings() -> frozenset[str]:
     """Of libraries, those states that are there: code of a library may use those of any other one."""
     return frozenset(state for state, _ in _SETTINGS if state in _modules)
+
+
+def tells(states: Container[str], used: Iterable[str]) -> bool:
+    """Whether all that `versions` of these would say is among these states."""
+    numpy, torch = _legacy() is not None, _is_imported("torch")
+    drawn = (not numpy or "numpy.random" in states) and (not torch or pytorch.GENERATOR in states)
+    return drawn and all(state in states for state in used if state in _OF_LIBRARIES and _is_imported(state))
 
 
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
@@ -113,6 +120,24 @@ def _guarded(look: Callable[[], object]) -> Version:
 
 def _digest(value: Any) -> Version:
     return Version(xxhash.xxh3_128_hexdigest(packed(value)))
+
+
+class _Look:
+    """A version of a state that is looked at anew each time, and hardly ever another one."""
+
+    def __init__(self, look: Callable[[], object]) -> None:
+        self._look = look
+        self._data = b""
+        self._version = Version("")
+
+    def version(self) -> Version:
+        try:
+            data = packed(self._look())
+        except Exception:  # it has been replaced by something that looks different
+            return fresh()
+        if data != self._data:
+            self._version, self._data = Version(xxhash.xxh3_128_hexdigest(data)), data
+        return self._version
 
 
 class _Generator:
@@ -359,7 +384,8 @@ _SETTINGS: Final = (
     ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
     ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings),
 )  # fmt: skip
-_LOOKS: Final[tuple[tuple[str, Callable[[], object]], ...]] = (
-    ("environ", _environ), ("cwd", _cwd), ("sys.path", _path), ("warnings", _warnings),
-    ("logging", _logging), ("locale", _locale),
+_OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
+_LOOKS: Final = (
+    ("environ", _Look(_environ)), ("cwd", _Look(_cwd)), ("sys.path", _Look(_path)),
+    ("warnings", _Look(_warnings)), ("logging", _Look(_logging)), ("locale", _Look(_locale)),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Location, Version
 from cenote_worker.tracking.budget import Budget, TooDear
-from cenote_worker.tracking.facts import Facts
+from cenote_worker.tracking.facts import NOTHING, Facts
 from cenote_worker.tracking.graph import Graph, Stretch
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.untouched import Untouched
@@ -19,7 +19,6 @@ from cenote_worker.tracking.untouched import Untouched
 __builtins__ = BUILTINS
 
 _random = os.urandom
-_NO_FACTS: Final = Facts()
 _NOTHING: Final[Mapping[int, int]] = {}
 _NO_CLASSES: Final[Mapping[int, type]] = {}
 _UNOWNED: Final[Mapping[int, Stretch]] = {}
@@ -47,7 +46,7 @@ class Picture:
     packages: frozenset[str] = frozenset()
     tools: frozenset[str] = frozenset()
     classes: Mapping[int, type] = field(default_factory=lambda: _NO_CLASSES)
-    facts: Facts = _NO_FACTS
+    facts: Facts = NOTHING
     opaque: str = ""
     stays: str = ""
     restless: bool = False

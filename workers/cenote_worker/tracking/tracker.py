@@ -80,7 +80,12 @@ class Tracker:
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
+        self.look_anew()
         self._album.forget(None if names is None else map(name, names))
+
+    def look_anew(self) -> None:
+        """Code of the user's may have run that is no step, as when values are pickled, which names nothing new."""
+        self._album.left = None
 
     def _refresh(self) -> None:
         self._own_modules.refresh()

@@ -28,7 +28,7 @@ from cenote_worker.tracking import anything, pickles, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.facts import Facts, facts_of_cell
+from cenote_worker.tracking.facts import NOTHING, Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import SEVERAL_NAMES, Files
 from cenote_worker.tracking.footprint import Reach, bound_only
@@ -90,7 +90,9 @@ class Watch:
         used = hidden_state.touched(self._met.packages, ())
         if facts.imports:  # whose settings will be there afterwards nobody can tell yet
             used |= hidden_state.settings()
-        self._states = hidden_state.versions(used)
+        left, album.left = album.left, None
+        told = left is not None and hidden_state.tells(left, used)
+        self._states = left if left is not None and told else hidden_state.versions(used)
         self._libraries = album.patches.version
         everything = facts | self._met.facts
         self._patchable = album.patches.before(everything, self._met, own_modules.found)
@@ -253,6 +255,7 @@ class Watch:
         after = hidden_state.versions(touched)
         last = self._album.states | self._states
         self._album.states = last | after
+        self._album.left = after
         for state, version in after.items():
             # Of one that turns out only now to be used, all that can be known is that it was never another one.
             before = self._states.get(state, version if last.get(state) == version else ABSENT)
@@ -345,7 +348,7 @@ class Met:
     """What the pictures of reached locations say together."""
 
     def __init__(self, album: Album, reached: Iterable[Location]) -> None:
-        self.facts, packages, tools = Facts(), set[str](), set[str]()
+        self.facts, packages, tools = NOTHING, set[str](), set[str]()
         self.classes = dict[int, type]()
         self.of_libraries = set[int]()
         self.referred, self.unclear = set[Location](), set[str]()

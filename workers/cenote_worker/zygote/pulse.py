@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.pulse import EVERY, FIRST
+from cenote_worker.zygote.counters import Counters
 from cenote_worker.zygote.descriptors import PULSE
 from cenote_worker.zygote.sharing import sharing
-from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
+from cenote_worker.zygote.snapshot_tax import SnapshotTax
 
 _NANOSECONDS: Final = 10**9
 _YOUNG: Final = 0.03
@@ -35,6 +36,7 @@ class Pulse:
     """Follows one worker after the other, and one cell after the other."""
 
     def __init__(self) -> None:
+        self._counters = Counters()
         self._tax: SnapshotTax | None = None
         self._began = self._waited = self._last = self._looked = 0.0
         self._waited_before: float | None = None
@@ -42,10 +44,10 @@ class Pulse:
 
     def copied(self, worker: int) -> None:
         """A copy of it was made just now. Until its next cell begins it does not work."""
-        sample = _sample(worker, 0.0)
+        sample = self._counters.sample(worker, 0.0)
         self._tax = None if sample is None else SnapshotTax(sample)
         self._last = 0.0
-        self._waited_before = _waited(worker)
+        self._waited_before = self._counters.waited(worker)
 
     def beat(self, worker: int, *, shares: bool) -> bool:
         """A cell has been running for a while. True when its copies may cost too much: see `is_too_much`.
@@ -56,7 +58,7 @@ class Pulse:
         now = time.monotonic()
         if now - self._last > (beats + _LATE) * EVERY / _NANOSECONDS:
             begun = (FIRST + (beats - 1) * EVERY) / _NANOSECONDS
-            waited, before = _waited(worker), self._waited_before
+            waited, before = self._counters.waited(worker), self._waited_before
             # Whoever hears late of a cell, since the machine is busy, has to know what it has waited until then.
             self._began, self._waited_before = now - begun, None
             self._waited = waited if before is None else max(before, waited - begun)
@@ -64,7 +66,8 @@ class Pulse:
         if not shares or (now - self._began > _YOUNG and now - self._looked < _BETWEEN):
             return False
         self._looked = now
-        sample = _sample(worker, max(now - self._began - (_waited(worker) - self._waited), 0.0))
+        elapsed = now - self._began - (self._counters.waited(worker) - self._waited)
+        sample = self._counters.sample(worker, max(elapsed, 0.0))
         if sample is None:
             return False
         if self._tax is None:
@@ -81,21 +84,3 @@ def _beats() -> int:
     with suppress(BlockingIOError):
         return int.from_bytes(os.read(PULSE, _COUNTER), sys.byteorder)
     return 1
-
-
-def _waited(pid: int) -> float:
-    """Seconds that a process was ready to run and had no processor; 0 where the kernel does not count them."""
-    with suppress(OSError, ValueError, IndexError), open(f"/proc/{pid}/schedstat", "rb") as file:
-        return int(file.read().split()[1]) / _NANOSECONDS
-    return 0.0
-
-
-def _sample(pid: int, elapsed: float) -> Sample | None:
-    """None for a process that is gone."""
-    with suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read().rpartition(b")")[2].split()
-        with open(f"/proc/{pid}/statm", "rb") as file:
-            statm = file.read().split()
-        return Sample(elapsed=elapsed, faults=int(stat[7]), resident=int(statm[1]) - int(statm[2]))
-    return None

@@ -50,6 +50,7 @@ class Suite:
     def _run(self, test: str) -> Plain:
         function = self._namespace[test]
         follower = Follower(self._uses.top)
+        self._uses.tracker.look_anew()  # in a fork Python draws other random numbers
         watch = self._uses.tracker.begin(compile(f"{test}()", "<test>", "eval"))
         with follower.following():
             error = _failure(function)
