@@ -219,6 +219,17 @@ LOST: dict[str, tuple[str, str, str]] = {
         "d",
     ),
     "an open file": ("h = open('h', 'w'); h.write('begun')", "d = h.tell()", "d"),
+    "the traceback of an exception": (
+        "try: 1 / 0\nexcept ZeroDivisionError as e: kept = e",
+        "import traceback; d = len(traceback.format_exception(kept))",
+        "d",
+    ),
+    "an address": ("a = [1]; t = {id(a): 'a'}", "d = t.get(id(a))", "d"),
+    "an iterator over a table": (
+        "t = {1: 1, 2: 2}; g = iter(t.items()); next(g)",
+        "t[2] = 3; d = next(g)",
+        "d",
+    ),
     "a generator": ("g = iter(range(9)); next(g)", "d = next(g)", "d"),
     "a running generator": ("def g_():\n  yield from 'abc'\ng = g_(); next(g)", "d = next(g)", "d"),
     "an instance of a class": (

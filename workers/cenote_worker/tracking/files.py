@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import stat
 import tempfile
 import time
@@ -39,6 +41,11 @@ _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 SEVERAL_NAMES: Final = "by several names"
 """In versions of such files: who writes to one of the names has changed all of them."""
 
+_DESCRIPTORS: Final = "/proc/self/fd"
+_NOT_ANY_MORE: Final = " (deleted)"
+_IN_MEMORY: Final = "/memfd:"
+
+_control, _listdir = fcntl.fcntl, os.listdir
 _listxattr = os.listxattr
 _readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
 _wall = time.time_ns
@@ -59,7 +66,34 @@ class Files:
         """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
         self.temporary_marks: dict[str, Mark] | None = {}
         """As they were when somebody last looked for what nobody hears of."""
+        self.may_be_open = True
+        """Whether a step may have left a file open since somebody last looked."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
+
+    def open_now(self) -> list[str]:
+        """Paths of files that the process has open and can read from, as whole ones: of one that has been deleted,
+        that which it had; of a folder, that of the whole directory."""
+        if not self.may_be_open:
+            return []
+        found = [place for number in _descriptors() if (place := self._place_of(number))]
+        self.may_be_open = bool(found)
+        return found
+
+    def _place_of(self, descriptor: int) -> str:
+        """Empty for what is neither a file that can be read nor a folder."""
+        try:
+            kind = _stat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                return self._top
+            if not stat.S_ISREG(kind) or _control(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_WRONLY:
+                return ""
+            place = _readlink(f"{_DESCRIPTORS}/{descriptor}")
+        except PermissionError:  # at `landlock` nobody tells which one it is
+            return self._top
+        except OSError:  # that of the look itself
+            return ""
+        mine = place.startswith(_IN_MEMORY) or KEPT_FILES in place
+        return "" if mine else place.removesuffix(_NOT_ANY_MORE)
 
     def marks(self) -> dict[str, Mark] | None:
         """Of all files by relative path; None when there are too many."""
@@ -147,6 +181,13 @@ class Files:
         if marks is None:
             return fresh()
         return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        return map(int, _listdir(_DESCRIPTORS))
+    except PermissionError:  # at `landlock`
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def _device(folder: str) -> int | None:
