@@ -233,6 +233,7 @@ REFUSED = {
     "a = memoryview(b'x')": "memoryview",
     "a = iter({1: 2}.items())": "an iterator over a table",
     "a = vars(type('C', (), {}))": "the table of a class",
+    "import mmap, numpy; a = numpy.frombuffer(mmap.mmap(-1, 8), 'u1')[1:]": "an array that lies in a file",
     "import re; a = list(re.finditer('a', 'aaa'))[1]": "re.Match",
     "import functools\n@functools.cache\ndef a(): pass": "cache",
     "class A:\n  def __reduce__(self): raise SystemError('no')\na = A()": "SystemError: no",

@@ -25,7 +25,7 @@ from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import copied_from, over_memory, plain_bytes_of, view_of
+from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
@@ -116,6 +116,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return exception
         if kind is memoryview:
             raise NotKept("a memoryview would come back as a copy")
+        if lies_in_file(obj):
+            raise NotKept("an array that lies in a file would come back as a copy")
         if (view := view_of(obj)) is not None:
             return over_memory, view
         if (array := self._array(obj)) is not None:

@@ -97,11 +97,15 @@ class FileWatch:
         audit.listen(None)
         files, noted = self._files, self.noted
         after = files.marks()
+        files.doubt(noted.changed - noted.rewritten)
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         unseen = self._written_unseen(facts, packages, budget)
         if noted.read or noted.changed or noted.processes or unseen_by(facts, packages):
             files.may_be_open = True
         different |= unseen or set()
+        different |= {
+            file(key) for key in files.doubted if self._versions.get(key) != files.version(key, budget)
+        }
         different.discard(TREE)
         read = set(self._located(noted.read)) - {TREE}
         if holds or noted.descriptors or not _BY_NUMBER.isdisjoint(packages | facts.imports):

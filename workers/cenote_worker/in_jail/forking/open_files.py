@@ -51,12 +51,12 @@ def files() -> frozenset[tuple[int, int]]:
 
 
 def remember() -> Positions:
-    """The positions of all regular files and folders, by descriptor. To be called right before a fork."""
+    """The positions of all regular files, by descriptor. To be called right before a fork."""
     return {number: found for number in descriptors() if (found := _position(number))}
 
 
 def position(number: int, status: os.stat_result) -> Position:
-    """status: of a regular file that is open under this number. Raises OSError."""
+    """status: of a regular file or a folder that is open under this number. Raises OSError."""
     return Position(file=(status.st_dev, status.st_ino), at=_lseek(number, 0, os.SEEK_CUR))
 
 
@@ -68,7 +68,7 @@ def put_back(positions: Positions) -> list[int]:
 def _position(number: int) -> Position | None:
     with suppress(OSError):
         status = _fstat(number)
-        if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        if stat.S_ISREG(status.st_mode):
             return position(number, status)
     return None
 
