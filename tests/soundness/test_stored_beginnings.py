@@ -152,6 +152,19 @@ def test_states_on_the_way_of_a_patch_are_none(tmp_path: Path) -> None:
         assert runtime.state.head - 1 in runtime.core.stored()
 
 
+def test_where_nothing_is_run_behind_it_the_state_is_that_of_its_step(tmp_path: Path) -> None:
+    """Though modules have been imported for it."""
+    with PythonRuntime(store=tmp_path, name="r", sandbox=SandboxPolicy(preload=())) as runtime:
+        run(runtime, "import csv; a = [1]", "b = [2]", stored=2)
+        run(runtime, "c = [3]")
+        runtime.hibernate()
+        plan = runtime.state.plan(Patch.remove_step(3))
+        assert ("checkpoint", ()) == (plan.strategy, runtime.state.apply(plan).steps_rerun)
+        assert 2 == runtime.snapshot("now").step
+        runtime.execute("b.append(3)")
+        assert (2, "[2]") == (runtime.rollback("now").step, runtime.execute("b").value)
+
+
 GONE = ("torn", "gone")
 
 
