@@ -57,7 +57,7 @@ class RuntimeGround:
         self._waiting: int | None = None
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
         self._moved = False
-        """Whether parts of the live state were brought over, or taken away, since it was last kept or gone back to."""
+        """Whether something was brought over, or taken away, since the state was last kept or gone back to."""
         self._notes: list[str] = []
         self._resume = resume
         self._rules = rules
