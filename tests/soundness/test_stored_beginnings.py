@@ -243,6 +243,11 @@ LOST: dict[str, tuple[str, str, str]] = {
         "t[2] = 3; d = next(g)",
         "d",
     ),
+    "what holds an array without telling": (
+        "import numpy as np; t = np.arange(3); g = np.nditer(t); next(g)",
+        "t[1] = 50; d = [int(each) for each in g]",
+        "d",
+    ),
     "a generator": ("g = iter(range(9)); next(g)", "d = next(g)", "d"),
     "a running generator": ("def g_():\n  yield from 'abc'\ng = g_(); next(g)", "d = next(g)", "d"),
     "an instance of a class": (
