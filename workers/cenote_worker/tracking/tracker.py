@@ -81,6 +81,7 @@ class Tracker:
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
         self._album.forget(None if names is None else map(name, names))
+        self._files.may_be_open = True
 
     def _refresh(self) -> None:
         self._own_modules.refresh()
