@@ -76,7 +76,7 @@ def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Pa
         runtime,
         "import os, random, numpy as np\n"
         "os.makedirs('sub/deep'); open('sub/deep/f.txt', 'w').write('text' * 50_000)\n"
-        "os.symlink('deep/f.txt', 'sub/l')\n"
+        "os.symlink('deep/f.txt', 'sub/l'); os.link('sub/deep/f.txt', 'also')\n"
         "os.chmod('sub/deep/f.txt', 0o640); os.environ['MODE'] = 'x'; os.chdir('sub')\n"
         "random.seed(1); np.random.seed(2); a = np.arange(100_000.); b = a[5:]; a.flags.writeable = True",
     )
@@ -86,10 +86,10 @@ def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Pa
     runtime.close()
     again = restored(make_runtime, folder)
     assert expected == value(again, "random.random(), np.random.random()")
-    assert "('sub', 'x', 200000, '0o640', True)" == value(
+    assert "('sub', 'x', 200000, '0o640', True, True)" == value(
         again,
         "os.path.basename(os.getcwd()), os.environ['MODE'], len(open('l').read()), "
-        "oct(os.stat('deep/f.txt').st_mode & 0o777), np.shares_memory(a, b)",
+        "oct(os.stat('deep/f.txt').st_mode & 0o777), np.shares_memory(a, b), os.path.samefile('l', '../also')",
     )
     assert "{'x': 'int'}" == value(again, "def f(x: int): pass\nf.__annotations__")
     assert 6 == again.execute("").step

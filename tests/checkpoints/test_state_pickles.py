@@ -58,6 +58,20 @@ FAITHFUL = {
             ("/dev/null", "rb", True, "FileIO"),
         ],
     ),
+    "views of ordered dictionaries, and read-only ones": (
+        "from collections import OrderedDict; from types import MappingProxyType\n"
+        "d = OrderedDict(a=1); k, p = d.keys(), MappingProxyType(d)",
+        "d['b'] = 2",
+        "(list(k), dict(p))",
+        (["a", "b"], {"a": 1, "b": 2}),
+    ),
+    "what exceptions came from, and are about": (
+        "e = ValueError(1); e.__cause__ = KeyError(2); e.__context__ = TypeError(); f = NameError('f', name='x')\n"
+        "g = ExceptionGroup('g', [e, f])",
+        "",
+        "(repr(e.__cause__), repr(e.__context__), e.__suppress_context__, f.name, g.exceptions[0] is e)",
+        ("KeyError(2)", "TypeError()", True, "x", True),
+    ),
     "attributes of functions": ("def f(): pass\nf.tag = 'x'", "", "f.tag", "x"),
     "annotations and text of functions": (
         "def f(a: int) -> str:\n  'What it does.'",
@@ -217,6 +231,9 @@ REFUSED = {
     "a = globals()": "the namespace itself",
     "a = [globals()]": "the namespace itself",
     "a = memoryview(b'x')": "memoryview",
+    "a = iter({1: 2}.items())": "an iterator over a table",
+    "a = vars(type('C', (), {}))": "the table of a class",
+    "import mmap, numpy; a = numpy.frombuffer(mmap.mmap(-1, 8), 'u1')[1:]": "an array that lies in a file",
     "import re; a = list(re.finditer('a', 'aaa'))[1]": "re.Match",
     "import functools\n@functools.cache\ndef a(): pass": "cache",
     "class A:\n  def __reduce__(self): raise SystemError('no')\na = A()": "SystemError: no",

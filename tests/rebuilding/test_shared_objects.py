@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cenote_worker.history.step import StepRecord
 from cenote_worker.rebuilding.sharing import Sharing
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, name
+from cenote_worker.trace import ABSENT, BLIND, Location, StepTrace, Version, name
 
 NAMES = tuple(map(name, "abcde"))
 some = st.sets(st.sampled_from(NAMES), max_size=4)
@@ -74,3 +74,14 @@ def test_thousands_of_names_that_leave_what_they_share_cost_a_step_each() -> Non
         for number in range(2, 40)
     ]
     assert names == Sharing(line, ()).group(name("n7"))
+
+
+def test_what_does_not_tell_what_it_holds_may_hold_all_that_its_step_had() -> None:
+    a, b, c, d, _ = NAMES
+    trace = StepTrace(
+        reads=MappingProxyType({a: Version("1")}),
+        writes=MappingProxyType({b: Version("?"), c: Version("1")}),
+        unportable=MappingProxyType({b: f"a nditer {BLIND}"}),
+    )
+    found = Sharing([StepRecord(number=1, code="", trace=trace)], "ad")
+    assert (frozenset((a, b, c)), {d}) == (found.group(b), found.group(d))

@@ -152,6 +152,19 @@ def test_states_on_the_way_of_a_patch_are_none(tmp_path: Path) -> None:
         assert runtime.state.head - 1 in runtime.core.stored()
 
 
+def test_where_nothing_is_run_behind_it_the_state_is_that_of_its_step(tmp_path: Path) -> None:
+    """Though modules have been imported for it."""
+    with PythonRuntime(store=tmp_path, name="r", sandbox=SandboxPolicy(preload=())) as runtime:
+        run(runtime, "import csv; a = [1]", "b = [2]", stored=2)
+        run(runtime, "c = [3]")
+        runtime.hibernate()
+        plan = runtime.state.plan(Patch.remove_step(3))
+        assert ("checkpoint", ()) == (plan.strategy, runtime.state.apply(plan).steps_rerun)
+        assert 2 == runtime.snapshot("now").step
+        runtime.execute("b.append(3)")
+        assert (2, "[2]") == (runtime.rollback("now").step, runtime.execute("b").value)
+
+
 GONE = ("torn", "gone")
 
 
@@ -219,6 +232,22 @@ LOST: dict[str, tuple[str, str, str]] = {
         "d",
     ),
     "an open file": ("h = open('h', 'w'); h.write('begun')", "d = h.tell()", "d"),
+    "the traceback of an exception": (
+        "try: 1 / 0\nexcept ZeroDivisionError as e: kept = e",
+        "import traceback; d = len(traceback.format_exception(kept))",
+        "d",
+    ),
+    "an address": ("a = [1]; t = {id(a): 'a'}", "d = t.get(id(a))", "d"),
+    "an iterator over a table": (
+        "t = {1: 1, 2: 2}; g = iter(t.items()); next(g)",
+        "t[2] = 3; d = next(g)",
+        "d",
+    ),
+    "what holds an array without telling": (
+        "import numpy as np; t = np.arange(3); g = np.nditer(t); next(g)",
+        "t[1] = 50; d = [int(each) for each in g]",
+        "d",
+    ),
     "a generator": ("g = iter(range(9)); next(g)", "d = next(g)", "d"),
     "a running generator": ("def g_():\n  yield from 'abc'\ng = g_(); next(g)", "d = next(g)", "d"),
     "an instance of a class": (

@@ -46,6 +46,15 @@ ASKS_FOR_TIMES: Final = "it asks when a file was changed"
 """Why a step may give something else each time."""
 
 
+WITH_TRACEBACK: Final = "the traceback of an exception leads to all local names"
+ADDRESS_KNOWN: Final = "its address may be known"
+BLIND: Final = "does not tell what it holds"
+"""How the reason ends why a value is not carried over that may hold whatever the step had which made it."""
+
+LEFT_BEHIND: Final = frozenset((WITH_TRACEBACK, ADDRESS_KNOWN))
+"""Why a value is not carried over, of those reasons for which a stored one is not what it was either."""
+
+
 def name(variable: str) -> Location:
     return Location(f"name:{variable}")
 

@@ -17,7 +17,7 @@ from cenote.harness.plan_contents import effects, writes_anything
 from cenote.harness.plan_course import NOTHING_SHARED, Course, NoWayOn, StartAgain, Verdict, Walked
 from cenote.harness.plan_line import LineStep, shared_steps
 from cenote.harness.plan_names import bound_names, written_file
-from cenote.harness.plan_stored import beyond_storing, newest_first
+from cenote.harness.plan_stored import LOST, beyond_storing, newest_first
 from cenote.harness.plan_walk import Walk
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, kind_of, name
@@ -63,7 +63,7 @@ class Forecast:
         return {}
 
     def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:  # noqa: ARG002
-        return beyond_storing(versions)
+        return beyond_storing(versions) | {one for one, version in versions.items() if version == LOST}
 
     def lent(self) -> frozenset[int]:
         return frozenset()

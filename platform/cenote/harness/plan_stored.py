@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from cenote.harness.plan_contents import Contents, effects
 from cenote.harness.plan_course import Course
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import HIDDEN, TREE, Location, Version, key_of, kind_of
+from cenote_worker.trace import HIDDEN, LEFT_BEHIND, TREE, Location, Version, key_of, kind_of
 
 LOST: Final = Version("?lost")
 """Of what is in a stored state otherwise than it was."""
@@ -57,9 +57,18 @@ def modules_before(course: Course) -> tuple[str, ...]:
 
 def to_compare(course: Course, contents: Contents) -> Mapping[Location, Version]:
     """What may be there otherwise in the stored state. Files of the working directory are in every checkpoint; of
-    the start, only what lies outside that can have been left otherwise."""
+    the start, only what lies outside that can have been left otherwise. What has left something behind when it was
+    stored has a version that nothing there can have."""
     told = {one: version for one, version in contents.told.items() if one != TREE}
-    return {one: version for one, version in told.items() if _is_in_doubt(one, course.base)}
+    left = dict.fromkeys(_left_behind(course, contents), LOST)
+    return {one: version for one, version in {**told, **left}.items() if _is_in_doubt(one, course.base)}
+
+
+def _left_behind(course: Course, contents: Contents) -> Iterator[Location]:
+    for record in course.records[: course.begin]:
+        for location, reason in (record.trace.unportable if record.trace else {}).items():
+            if reason in LEFT_BEHIND and contents.writer(location) == record.number:
+                yield location
 
 
 def _is_in_doubt(location: Location, base: int) -> bool:

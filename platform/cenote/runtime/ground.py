@@ -56,6 +56,8 @@ class RuntimeGround:
         """Of the line that there was when the work began."""
         self._waiting: int | None = None
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
+        self._moved = False
+        """Whether something was brought over, or taken away, since the state was last kept or gone back to."""
         self._notes: list[str] = []
         self._resume = resume
         self._rules = rules
@@ -116,7 +118,7 @@ class RuntimeGround:
     def keep(self, *, partial: bool = False) -> bool:
         if self._second.runs:
             return False
-        if any(info.step == self.head() and info.label for info in self._snapshots()):
+        if not self._moved and any(info.step == self.head() and info.label for info in self._snapshots()):
             return True
         outcome = self._call(self._reruns.keep)
         if isinstance(outcome, UnavailableError):
@@ -124,11 +126,13 @@ class RuntimeGround:
                 self._waiting = self.head()
             return self._waiting is not None
         done(outcome, "")
+        self._moved = False
         if not partial:
             self._reruns.completed(self.head())
         return True
 
     def rollback(self, step: int) -> None:
+        self._moved = False
         if self._working and self._is_elsewhere(step):
             self._begin_beside(step)
             return
@@ -220,6 +224,7 @@ class RuntimeGround:
         return reply.versions if isinstance(reply, VersionsReply) else {}
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:
+        self._moved = True
         lender = self._second.runs and step == self._waiting
         bring = self._reruns.borrow if lender else self._reruns.carry
         outcome = self._call(partial(bring, step, sorted(locations)))
@@ -228,9 +233,11 @@ class RuntimeGround:
         done(outcome, "")
 
     def forget(self, locations: frozenset[Location]) -> None:
+        self._moved = True
         done(self._call(partial(self._reruns.forget, sorted(locations))), ", ".join(sorted(locations)))
 
     def load(self, modules: tuple[str, ...]) -> None:
+        self._moved = True
         done(self._call(partial(self._reruns.load, modules)), ", ".join(modules))
 
     def _snapshots(self) -> tuple[SnapshotInfo, ...]:

@@ -190,7 +190,7 @@ class StoredFile(_message.Message):
     modified: _builtins.int
     """nanoseconds since the epoch"""
     target: _builtins.bytes
-    """of a link"""
+    """of a link; of a file with several names, that which stands before this one"""
     @_builtins.property
     def content(self) -> Global___StoredPart: ...
     def __init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import importlib
+import mmap
 import sys
 from typing import Any, Final
 
@@ -32,6 +33,16 @@ def view_of(value: Any) -> View | None:
     start = value.__array_interface__["data"][0]
     offset = start - _address(owner, numpy)
     return owner, offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
+
+
+def lies_in_file(value: Any) -> bool:
+    """Whether it is an array over what the user has mapped: who writes to one has written to the other."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray):
+        return False
+    while value is not None and type(value) is not mmap.mmap:
+        value = value.obj if isinstance(value, memoryview) else getattr(value, "base", None)
+    return value is not None
 
 
 def bytes_of(value: Any) -> Any:

@@ -31,25 +31,29 @@ class Found:
     refused: str = ""
 
 
+_First = dict[tuple[int, int], bytes]
+"""Of files that have several names: the first one, by device and inode."""
+
+
 def walk(top: Path) -> Iterator[Found]:
     """Everything below a folder, each folder before what is in it."""
-    return _walk(top, top)
+    return _walk(top, top, {})
 
 
-def _walk(top: Path, folder: Path) -> Iterator[Found]:
+def _walk(top: Path, folder: Path, first: _First) -> Iterator[Found]:
     for path in sorted(folder.iterdir()):
         message = checkpoint_pb2.StoredFile(path=os.fsencode(path.relative_to(top)))
         try:
-            found = _found(path, message)
+            found = _found(path, message, first)
         except OSError as error:
             yield Found(path, message, error.strerror or str(error))
             continue
         yield found
         if not found.refused and message.kind == checkpoint_pb2.StoredFile.FOLDER:
-            yield from _walk(top, path)
+            yield from _walk(top, path, first)
 
 
-def _found(path: Path, message: checkpoint_pb2.StoredFile) -> Found:
+def _found(path: Path, message: checkpoint_pb2.StoredFile, first: _First) -> Found:
     status = path.lstat()
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None:
@@ -57,6 +61,9 @@ def _found(path: Path, message: checkpoint_pb2.StoredFile) -> Found:
     message.kind, message.mode, message.modified = kind, stat.S_IMODE(status.st_mode), status.st_mtime_ns
     if kind == checkpoint_pb2.StoredFile.LINK:
         message.target = os.fsencode(path.readlink())
+    elif kind == checkpoint_pb2.StoredFile.REGULAR and status.st_nlink > 1:
+        other = first.setdefault((status.st_dev, status.st_ino), message.path)
+        message.target = other if other != message.path else b""
     return Found(path, message)
 
 
@@ -93,8 +100,18 @@ def put(top: Path, entries: Iterable[Entry]) -> None:
             path.chmod(file.mode | stat.S_IRWXU)
         elif file.kind == checkpoint_pb2.StoredFile.LINK:
             path.symlink_to(os.fsdecode(file.target))
-        elif content is not None:
+        elif content is not None and not (file.target and _named_again(top / os.fsdecode(file.target), path)):
             _write(path, content, file)
+
+
+def _named_again(other: Path, path: Path) -> bool:
+    """Gives a file that is there this name as well. Not where something has the name already, or the first name was
+    left out: then it is a file of its own, with the same content."""
+    try:
+        os.link(other, path, follow_symlinks=False)
+    except OSError:
+        return path.exists() and other.exists() and path.samefile(other)
+    return True
 
 
 def _write(path: Path, content: memoryview, file: checkpoint_pb2.StoredFile) -> None:

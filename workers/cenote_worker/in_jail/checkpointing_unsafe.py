@@ -18,21 +18,25 @@ import pickle
 import re
 import sys
 import types
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import cloudpickle
 
-from cenote_worker.in_jail.array_views import copied_from, over_memory, plain_bytes_of, view_of
+from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
 
+_TABLES: tuple[Any, ...] = ({}, {}.values(), {}.items())
+_OVER_TABLES = {type(iter(each)) for each in (*_TABLES, *map(reversed, _TABLES), set(), OrderedDict())}
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 _CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
@@ -98,14 +102,22 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a cache of functools holds results that cannot be read out of it")
         if kind is functools.cached_property:
             return reduced_property(obj)
+        if kind is types.MappingProxyType and "__module__" in obj and "__doc__" in obj:
+            raise NotKept("the table of a class would come back as a copy")
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
         if (closed := reduced_closed_file(obj)) is not None:
             return closed
         if isinstance(obj, _FILES) and kind is not io.BytesIO:
             raise NotKept("an open file cannot be stored")
+        if kind in _OVER_TABLES:
+            raise NotKept("an iterator over a table would come back as one over a copy")
+        if isinstance(obj, BaseException) and (exception := reduced_exception(obj)) is not None:
+            return exception
         if kind is memoryview:
             raise NotKept("a memoryview would come back as a copy")
+        if lies_in_file(obj):
+            raise NotKept("an array that lies in a file would come back as a copy")
         if (view := view_of(obj)) is not None:
             return over_memory, view
         if (array := self._array(obj)) is not None:

@@ -10,6 +10,8 @@ import gc
 import io
 import os
 import re
+from collections import OrderedDict
+from types import MappingProxyType
 from typing import IO, Any
 
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -20,6 +22,10 @@ _VIEWS: dict[type, Any] = {
     type({}.keys()): dict.keys,
     type({}.values()): dict.values,
     type({}.items()): dict.items,
+    type(OrderedDict().keys()): OrderedDict.keys,
+    type(OrderedDict().values()): OrderedDict.values,
+    type(OrderedDict().items()): OrderedDict.items,
+    MappingProxyType: MappingProxyType,
 }
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _WAYS = ("match", "fullmatch", "search")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, kind_of, name
+from cenote_worker.trace import ABSENT, BLIND, Location, StepTrace, kind_of, name
 
 
 class Sharing:
@@ -26,6 +26,12 @@ class Sharing:
     def group(self, location: Location) -> frozenset[Location]:
         """The name and all that may share objects with it."""
         return self._groups.get(location, frozenset((location,)))
+
+
+def _held_unseen(trace: StepTrace) -> Iterator[Collection[Location]]:
+    """What does not tell what it holds may hold of anything that its step had."""
+    if any(reason.endswith(BLIND) for reason in trace.unportable.values()):
+        yield {each for each in (*trace.reads, *trace.writes) if kind_of(each) == "name"}
 
 
 class _Walk:
@@ -57,7 +63,7 @@ class _Walk:
                 elif each not in trace.mutated or not self._knows(each):
                     self._leave(each)
                     self._apart[each] = {each}
-            for group in trace.groups:
+            for group in (*trace.groups, *_held_unseen(trace)):
                 self._join([each for each in group if self._knows(each)])
         if record.unknown:
             self._crowd.update(self._apart)

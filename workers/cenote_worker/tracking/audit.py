@@ -80,7 +80,8 @@ class Noted:
     """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
     looked for on the import path. rewritten: files that were made empty first. named: modules with the names in them
     that pickles and other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file
-    was opened that may be in any folder, since nobody tells which one its path is relative to."""
+    was opened that may be in any folder, since nobody tells which one its path is relative to. descriptors: one was
+    opened by its descriptor."""
 
     def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
         """parts: the code of the step itself."""
@@ -92,6 +93,7 @@ class Noted:
         self.listed: set[str] = set()
         self.processes = False
         self.unplaced = False
+        self.descriptors = False
         self.frames = False
         self.reflected: set[str] = set()
         self.remote = False
@@ -125,6 +127,7 @@ class Noted:
 
     def _open(self, arguments: tuple[object, ...]) -> None:
         path, mode, flags = arguments
+        self.descriptors = self.descriptors or type(path) is int
         if mode is None and _is_relative(path) and _asking().f_globals.get("__name__") != "shutil":
             self.unplaced = True  # by `os.open`; what `shutil` opens so it removes, and tells of that
         bits = flags if type(flags) is int else 0

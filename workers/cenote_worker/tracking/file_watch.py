@@ -52,7 +52,10 @@ _NOT_ASKING: Final = frozenset(
 )  # fmt: skip
 """Installed libraries that look at no file but those that their caller names, which is noticed."""
 
-_ASKED: Final = frozenset(("os", "os.path", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
+_ASKED: Final = frozenset(("os", "os.path", "posix", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
+
+_BY_NUMBER: Final = frozenset(("os", "posix", "mmap"))
+"""Libraries that read files of which they are only told the descriptor."""
 
 _IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
 _import_path = sys.path
@@ -77,22 +80,36 @@ class FileWatch:
         self._files = files
         if unseen_by(facts, packages):
             files.look_at_temporary()
+        self._open = files.open_now()
         self._before = files.marks()
         self._versions = files.versions(self._before or {}, budget)
         self._temporary = {file(key): files.version(key, budget) for key in files.left}
         self.noted = Noted(namespace, parts)
         audit.listen(self.noted)
 
-    def end(self, facts: Facts, packages: frozenset[str], budget: Budget) -> tuple[Seen, Seen]:
-        """Files read, with their versions before the step, and files changed, with those after it."""
+    def end(
+        self, facts: Facts, packages: frozenset[str], budget: Budget, *, holds: bool
+    ) -> tuple[Seen, Seen]:
+        """Files read, with their versions before the step, and files changed, with those after it.
+
+        holds: it had something of which not all is seen, which may be a file that was opened before.
+        """
         audit.listen(None)
         files, noted = self._files, self.noted
         after = files.marks()
+        files.doubt(noted.changed - noted.rewritten)
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         unseen = self._written_unseen(facts, packages, budget)
+        if noted.read or noted.changed or noted.processes or unseen_by(facts, packages):
+            files.may_be_open = True
         different |= unseen or set()
+        different |= {
+            file(key) for key in files.doubted if self._versions.get(key) != files.version(key, budget)
+        }
         different.discard(TREE)
         read = set(self._located(noted.read)) - {TREE}
+        if holds or noted.descriptors or not _BY_NUMBER.isdisjoint(packages | facts.imports):
+            read |= set(self._located(self._open))
         if (
             noted.processes
             or noted.unplaced

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import resource
 import stat
 import tempfile
 import time
@@ -14,7 +16,7 @@ from typing import Final
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, TREE, Location, Version, file
+from cenote_worker.trace import ABSENT, TREE, Location, Version, file, key_of
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.picture import fresh
 
@@ -39,6 +41,12 @@ _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 SEVERAL_NAMES: Final = "by several names"
 """In versions of such files: who writes to one of the names has changed all of them."""
 
+_DESCRIPTORS: Final = "/proc/self/fd"
+_MAPS: Final = "/proc/self/maps"
+_NOT_ANY_MORE: Final = " (deleted)"
+_IN_MEMORY: Final = "/memfd:"
+
+_control, _listdir = fcntl.fcntl, os.listdir
 _listxattr = os.listxattr
 _readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
 _wall = time.time_ns
@@ -59,7 +67,45 @@ class Files:
         """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
         self.temporary_marks: dict[str, Mark] | None = {}
         """As they were when somebody last looked for what nobody hears of."""
+        self.may_be_open = True
+        """Whether a step may have left a file open since somebody last looked."""
+        self.doubted = set[str]()
+        """Files whose content is looked at each time, by their paths as locations have them."""
         self._versions: dict[str, tuple[Mark, Version]] = {}
+
+    def open_now(self) -> list[str]:
+        """Paths of files that the process has open and can read from, as whole ones: of one that has been deleted,
+        that which it had; of a folder, that of the whole directory."""
+        self.doubted = set()
+        if not self.may_be_open:
+            return []
+        found = [(each, place) for each in _descriptors() if (place := self._place_of(each))]
+        self.may_be_open = bool(found)
+        if written := {place for each, place in found if _way_of(each) == os.O_RDWR}:
+            self.doubt(written & mapped if (mapped := _mapped()) is not None else written)
+        return [place for _, place in found]
+
+    def doubt(self, places: Iterable[str]) -> None:
+        """Files that may be written to through memory, which leaves no trace in what is asked of the system. places:
+        as programs give them."""
+        located = [self.location(place) for place in places]
+        self.doubted |= {key_of(each) for each in located if each is not None}
+
+    def _place_of(self, descriptor: int) -> str:
+        """Empty for what is neither a file that can be read nor a folder."""
+        try:
+            kind = _stat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                return self._top
+            if not stat.S_ISREG(kind) or _way_of(descriptor) == os.O_WRONLY:
+                return ""
+            place = _readlink(f"{_DESCRIPTORS}/{descriptor}")
+        except PermissionError:  # at `landlock` nobody tells which one it is
+            return self._top
+        except OSError:  # that of the look itself
+            return ""
+        mine = place.startswith(_IN_MEMORY) or KEPT_FILES in place
+        return "" if mine else place.removesuffix(_NOT_ANY_MORE)
 
     def marks(self) -> dict[str, Mark] | None:
         """Of all files by relative path; None when there are too many."""
@@ -116,7 +162,7 @@ class Files:
         found = dict[str, Version]()
         for path, mark in marks.items():
             known = self._versions.get(path)
-            if known is not None and known[0] == mark:
+            if known is not None and known[0] == mark and path not in self.doubted:
                 found[path] = known[1]
             else:
                 found[path] = self.version(path, budget)
@@ -133,10 +179,10 @@ class Files:
             self._versions.pop(key, None)
             return ABSENT
         known = self._versions.get(key)
-        if known is not None and known[0] == mark:
+        if known is not None and known[0] == mark and key not in self.doubted:
             return known[1]
         version = _content(path, budget)
-        if _wall() - max(mark[2], mark[3]) > _TICK:
+        if _wall() - max(mark[2], mark[3]) > _TICK and key not in self.doubted:
             self._versions[key] = mark, version
         else:  # another write within the same tick would leave no trace in the mark
             self._versions.pop(key, None)
@@ -147,6 +193,28 @@ class Files:
         if marks is None:
             return fresh()
         return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        return map(int, _listdir(_DESCRIPTORS))
+    except PermissionError:  # at `landlock`
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _way_of(descriptor: int) -> int:
+    return _control(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+
+
+def _mapped() -> set[str] | None:
+    """Paths of files that others see changed where this process's memory is written to; None if nobody tells."""
+    try:
+        with open(_MAPS, "rb") as lines:
+            shared = [line.split(maxsplit=5) for line in lines if line.split(b" ", 2)[1][3:] == b"s"]
+    except OSError:  # at `landlock`
+        return None
+    paths = (os.fsdecode(fields[5].rstrip(b"\n")) for fields in shared if len(fields) > 5)
+    return {path.removesuffix(_NOT_ANY_MORE) for path in paths}
 
 
 def _device(folder: str) -> int | None:

@@ -19,7 +19,7 @@ from typing import Any, Final
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ANYTHING, Location, module, name
+from cenote_worker.trace import ANYTHING, BLIND, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
 from cenote_worker.tracking.facts import NOTHING, facts_of
@@ -234,7 +234,9 @@ class Graph:
         """What the garbage collector knows an unknown object to hold. Its content stays unknown."""
         self.unknown(f"a {_qualname(type(value))} cannot be looked into")
         self.changeable(value)
-        self.blind = self.blind or not tells_what_it_holds(type(value))
+        if not tells_what_it_holds(type(value)):
+            self.blind = True
+            self.stay(f"a {_qualname(type(value))} {BLIND}")
         held = [other for other in _referents(value) if not self._is_everything(other)]
         return ("opaque", self.tokens(held))
 

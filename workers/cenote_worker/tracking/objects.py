@@ -24,7 +24,7 @@ from typing import Any, Final
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import module, name
+from cenote_worker.trace import WITH_TRACEBACK, module, name
 from cenote_worker.tracking import extensions
 from cenote_worker.tracking.classes import (
     Classes,
@@ -311,7 +311,8 @@ def _exception(graph: Graph, value: BaseException) -> object:
         for key in ("args", "__cause__", "__context__", "__traceback__", "__suppress_context__")
     }
     if get["__traceback__"](value) is not None:
-        graph.out_of_sight("the traceback of an exception leads to all local names")
+        graph.stays = WITH_TRACEBACK
+        graph.out_of_sight(WITH_TRACEBACK)
     own = [_slot(graph, getter, value) for getter in _fields(type(value))]
     told = graph.tokens((get["args"](value), get["__cause__"](value), get["__context__"](value)))
     return told, get["__suppress_context__"](value), own

@@ -96,7 +96,7 @@ def picture_of(
         classes=graph.classes,
         facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
         opaque=graph.opaque,
-        stays=graph.opaque or graph.stays,
+        stays=graph.stays or graph.opaque,
         restless=graph.restless,
         blind=graph.blind,
         calling=graph.calling,

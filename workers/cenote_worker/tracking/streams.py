@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.graph import Graph, Handler
+from cenote_worker.tracking.objects import held_by
 
 __builtins__ = BUILTINS
 
@@ -39,19 +40,24 @@ def _is_closed(value: Any) -> bool:
 def _text(graph: Graph, value: io.StringIO) -> object:
     graph.changeable(value)
     if value.closed:
-        return ("closed", graph.inline(value.__dict__))
+        return ("closed", _own(graph, value))
     state: Any = _state_of_text(value)
     content, newline, position, _ = state
-    return (content, newline, position, graph.inline(value.__dict__))
+    return (content, newline, position, _own(graph, value))
 
 
 def _bytes(graph: Graph, value: io.BytesIO) -> object:
     graph.changeable(value)
     if value.closed:
-        return ("closed", graph.inline(value.__dict__))
+        return ("closed", _own(graph, value))
     with value.getbuffer() as memory:
         content = graph.memory(memory, memory.nbytes)
-    return (content, value.tell(), graph.inline(value.__dict__))
+    return (content, value.tell(), _own(graph, value))
+
+
+def _own(graph: Graph, value: object) -> object:
+    """Its own attributes, without asking for them: that makes a table for them, which pickles tell of."""
+    return [graph.inline(each) for each in held_by(value) if type(each) is dict and each]
 
 
 STREAMS: Final[dict[type, Handler]] = {

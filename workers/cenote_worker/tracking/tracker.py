@@ -82,6 +82,7 @@ class Tracker:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
         self.look_anew()
         self._album.forget(None if names is None else map(name, names))
+        self._files.may_be_open = True
 
     def look_anew(self) -> None:
         """Code of the user's may have run that is no step, as when values are pickled, which names nothing new."""

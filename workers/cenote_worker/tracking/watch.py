@@ -12,6 +12,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import (
     ABSENT,
+    ADDRESS_KNOWN,
     ANYTHING,
     LIBRARIES,
     Location,
@@ -123,7 +124,7 @@ class Watch:
         for each in bound & self._lent.keys():
             self._album.hand_on(each, self._lent[each])
         facts = self._cell | self._met.facts
-        files_read, files_changed = self._files.end(facts, self._met.packages, budget)
+        files_read, files_changed = self._files.end(facts, self._met.packages, budget, holds=self._met.holds)
         opaque = self._opaque(facts)
         reads, writes = self._compare(bound, failure, budget)
         reads |= {each: self._versions[each] for each in named}
@@ -339,7 +340,7 @@ class Watch:
         }
         if hidden("decimal") in writes and self._album.holding((id(getcontext()),)):
             theirs[hidden("decimal")] = "a name has the context"
-        nailed = {each: "its address may be known" for each in writes if self._album.is_nailed(each)}
+        nailed = {each: ADDRESS_KNOWN for each in writes if self._album.is_nailed(each)}
         named = {each: "it has several names" for each in writes if SEVERAL_NAMES in writes[each]}
         return {**nailed, **shown, **theirs, **found, **named}
 
@@ -352,12 +353,15 @@ class Met:
         self.classes = dict[int, type]()
         self.of_libraries = set[int]()
         self.referred, self.unclear = set[Location](), set[str]()
+        self.holds = False
+        """Something of which not all is seen."""
         for each in reached:
             picture = album.known(each)
             if picture is not None:
                 self.facts |= picture.facts
                 packages |= picture.packages
                 tools |= picture.tools
+                self.holds = self.holds or picture.blind or bool(picture.opaque)
                 self.classes.update(picture.classes)
                 self.of_libraries |= picture.holds.keys() & album.patches.met.keys()
                 self.referred |= (refers := album.refers(each, picture))
@@ -373,4 +377,5 @@ class Met:
         self.of_libraries |= other.of_libraries
         self.referred |= other.referred
         self.unclear |= other.unclear
+        self.holds = self.holds or other.holds
         return self

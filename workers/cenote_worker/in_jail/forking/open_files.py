@@ -56,7 +56,7 @@ def remember() -> Positions:
 
 
 def position(number: int, status: os.stat_result) -> Position:
-    """status: of a regular file that is open under this number. Raises OSError."""
+    """status: of a regular file or a folder that is open under this number. Raises OSError."""
     return Position(file=(status.st_dev, status.st_ino), at=_lseek(number, 0, os.SEEK_CUR))
 
 

@@ -26,7 +26,7 @@ _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connectio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Descriptors of a process at one moment. links: pipes and sockets. positions: of its files."""
+    """Descriptors of a process at one moment. links: pipes and sockets. positions: of its files and folders."""
 
     links: frozenset[int] = frozenset()
     positions: Positions
@@ -38,7 +38,7 @@ class Holdings:
         for number in descriptors():
             with suppress(OSError):
                 status = os.fstat(number)
-                if stat.S_ISREG(status.st_mode):
+                if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                     positions[number] = position(number, status)
                 elif number not in keep and (stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
                     links.add(number)
