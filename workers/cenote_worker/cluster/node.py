@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,6 +20,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, Kept
@@ -52,7 +54,8 @@ class Host(Protocol):
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
-    def hibernate(self, runtime: str, seconds: float) -> bool: ...
+    def rest(self, runtime: str, seconds: float = -1.0) -> bool: ...
+    def end_asleep(self, runtime: str) -> bool: ...
     def release(self, runtime: str) -> None: ...
     def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
@@ -99,6 +102,7 @@ class Node:
         self._turns: dict[str, threading.Lock] = {}
         """Of one runtime: who binds it, and who asks where it is, come one after the other."""
         self._clock = clock
+        self._resting = Resting()
         self._told: dict[str, float] = {}
         """When somebody was told last where a runtime is."""
 
@@ -213,15 +217,20 @@ class Node:
             self._forget(runtime)
 
     def release(self, runtime: str) -> None:
-        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises."""
+        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises.
+
+        Who asks where it is does not wait for it to go to sleep: that may take long.
+        """
         with self._turn(runtime):
             host = self._serving(runtime) or self._bind(self._assignment(runtime))
-            try:
+        try:
+            host.rest(runtime)
+            with self._turn(runtime):
                 host.release(runtime)
-            except HostGone as gone:
-                self.left(host.id)
-                raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
-            self._forget(runtime)
+                self._forget(runtime)
+        except HostGone as gone:
+            self.left(host.id)
+            raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
 
     def _end_idle(self, runtime: str, lease: float) -> None:
         """Ends a runtime that still has no client, now that nobody is told where it is."""
@@ -233,11 +242,14 @@ class Node:
                 self._forget(runtime)
 
     def _hibernate(self, runtime: str, seconds: float) -> None:
-        """The same of one that nobody has called for so long, whose state is stored."""
-        with self._turn(runtime):
+        """The same of one that nobody has called for so long, once its state is stored. Raises nothing."""
+        with suppress(CenoteError, HostGone):  # it is in use, or has something that would be lost
             host = self._serving(runtime)
-            if host is not None and host.hibernate(runtime, seconds):
-                self._forget(runtime)
+            if host is None or not host.rest(runtime, seconds):
+                return
+            with self._turn(runtime):
+                if self._serving(runtime) is host and host.end_asleep(runtime):
+                    self._forget(runtime)
 
     def _forget(self, runtime: str) -> None:
         with self._lock:
@@ -285,15 +297,18 @@ class Node:
                 self.end(one.runtime)
 
     def sweep(self) -> None:
-        """Ends runtimes whose clients have been gone for too long, has those sleep that nobody calls; lets go of what
-        nobody holds or fetches.
+        """Ends runtimes whose clients have been gone for too long, begins to have those sleep that nobody calls; lets
+        go of what nobody holds or fetches.
         """
+        due: dict[str, list[Rest]] = {}
         for one in self.runtimes():
             with suppress(CenoteError, HostGone):  # its client has ended it just now; or the next sweep will
                 if one.lease and one.idle > one.lease:
                     self._end_idle(one.runtime, one.lease)
                 elif one.hibernate_after and one.quiet > one.hibernate_after:
-                    self._hibernate(one.runtime, one.hibernate_after)
+                    rest = partial(self._hibernate, one.runtime, one.hibernate_after)
+                    due.setdefault(one.tenant, []).append(rest)
+        self._resting.begin(due)
         self._references.sweep()
         sweep_spares(self._keeper, time.monotonic() - SPARE_SECONDS)
 
