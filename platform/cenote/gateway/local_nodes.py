@@ -22,6 +22,7 @@ from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreE
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
+from cenote_worker.hosted.checkpoints import BUSY
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
@@ -210,8 +211,12 @@ class LocalNodes:
             self._keys.pop(runtime, None)
             return self._hosted.pop(runtime, None)
 
-    def release(self, runtime: RuntimeId) -> None:
+    def rest(self, runtime: RuntimeId) -> None:
         self._find(runtime).runtime.refill.rest()
+
+    def release(self, runtime: RuntimeId) -> None:
+        if self._find(runtime).runtime.running:
+            raise UnavailableError(BUSY)
         self.delete(runtime)
 
     def describe(self) -> list[NodeFacts]:

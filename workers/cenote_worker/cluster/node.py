@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -197,7 +197,7 @@ class Node:
     def locate(self, runtime: str) -> Doors:
         """Where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         with self._turn(runtime):
-            host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            host = self._host_of(runtime)
             self._told[runtime] = self._clock()
             return host.doors
 
@@ -217,17 +217,27 @@ class Node:
             self._forget(runtime)
 
     def release(self, runtime: str) -> None:
-        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises.
+        """Leaves a durable runtime that sleeps to its store. Raises UnknownRuntimeError, what its host raises."""
+        with self._turn(runtime), self._living(host := self._host_of(runtime), runtime):
+            host.release(runtime)
+            self._forget(runtime)
 
-        Who asks where it is does not wait for it to go to sleep: that may take long.
-        """
+    def rest(self, runtime: str) -> None:
+        """Has a runtime sleep. Raises as `release`. Who asks meanwhile where it is does not wait for that."""
         with self._turn(runtime):
-            host = self._serving(runtime) or self._bind(self._assignment(runtime))
-        try:
+            host = self._host_of(runtime)
+        with self._living(host, runtime):
             host.rest(runtime)
-            with self._turn(runtime):
-                host.release(runtime)
-                self._forget(runtime)
+
+    def _host_of(self, runtime: str) -> Host:
+        """For whoever has its turn."""
+        return self._serving(runtime) or self._bind(self._assignment(runtime))
+
+    @contextmanager
+    def _living(self, host: Host, runtime: str) -> Iterator[None]:
+        """Raises UnavailableError when its process ends inside."""
+        try:
+            yield
         except HostGone as gone:
             self.left(host.id)
             raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
@@ -269,7 +279,7 @@ class Node:
         """How it is. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         while True:
             with self._turn(runtime):
-                host = self._serving(runtime) or self._bind(self._assignment(runtime))
+                host = self._host_of(runtime)
             try:
                 return host.fact(runtime)
             except HostGone:

@@ -244,9 +244,14 @@ class HostedRuntime:
         return self._step, self.head
 
     def close(self) -> None:
-        """Ends the jail, for good. Closing twice is fine. Whoever fills one just now does not keep this waiting."""
+        """Ends the jail, for good. Closing twice is fine.
+
+        Whoever has the turn waits for the jail, for as long as the code in it likes: so that ends first.
+        """
         if self._pid == os.getpid():
             self._fresh.close()
+            if (running := self.jail.running) is not None:
+                running.end(Death(reason="closed"))
         with self.turn:
             if self._closed or self._pid != os.getpid():
                 return
