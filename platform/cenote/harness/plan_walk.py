@@ -280,7 +280,7 @@ class Walk:
     def _found_otherwise(self, found: Mapping[Location, Version]) -> set[Location]:
         """What has another version than it should have, with its companions: it may be so for what they share."""
         other = {location for location, version in found.items() if self._want.version(location) != version}
-        return other.union(*(self._live.group(location) for location in other))
+        return other.union(*set(map(self._live.group, other)))
 
     def _changes_untold(self, trace: StepTrace) -> bool:
         """Whether it may have changed, in the new history, more than what shares objects in the live state."""
@@ -402,7 +402,7 @@ class Walk:
 
     def _settle(self, group: frozenset[Location]) -> None:
         """The group is right now. Who shared objects with it may be different for that: the live state is asked."""
-        left = frozenset[Location]().union(*(self._live.group(one) for one in group)) - group
+        left = frozenset[Location]().union(*set(map(self._live.group, group))) - group
         for location, version in self._ground.versions(left).items():
             if is_known(self._live.version(location)):
                 self._live.correct(location, version)
