@@ -137,7 +137,7 @@ class LineNames:
             names._share(at, group)
         return names, names._news(self._spoken[-1][1], self.readable, groups)
 
-    def _news(self, former: _Spoken, readable: bool, groups: Iterable[frozenset[str]]) -> News:  # noqa: FBT001
+    def _news(self, former: _Spoken, readable: bool, groups: Iterable[frozenset[str]]) -> News:
         spoken = self._spoken[-1][1]
         return News(
             names=(spoken.used ^ former.used).union(spoken.stored ^ former.stored, *groups),
