@@ -29,7 +29,6 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import (
     asks_for_times,
-    spoken,
     tells_names,
     why_again,
     why_misplaced,
@@ -37,6 +36,7 @@ from cenote.harness.plan_reuse import (
     writes_files,
 )
 from cenote.harness.plan_stored import LOST, modules_before, to_compare, why_not_begun_with
+from cenote.harness.spoken import shown, spoken
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
@@ -203,7 +203,7 @@ class Walk:
         if step.origin is not None and not step.origin.repeatable:
             raise NoWayOn(not_repeated(step.origin))
         if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
-            raise NoWayOn(f"`{other}` was imported, and may be another module now")
+            raise NoWayOn(f"`{shown(other)}` was imported, and may be another module now")
         looked_at = self._looked_at(step)
         self._prepare(self._surroundings() | self._needs(position, step, looked_at), looked_at)
         record = self._execute(position, step)
@@ -430,7 +430,9 @@ class Walk:
                 return f"{spoken(location)} is none of the working directory, of which alone former states are kept"
             record = self._records.get(contents.writer(location))
             if record and record.trace and location in record.trace.unportable:
-                return f"{spoken(location)} cannot be carried over ({record.trace.unportable[location]})"
+                return (
+                    f"{spoken(location)} cannot be carried over ({shown(record.trace.unportable[location])})"
+                )
         return ""
 
 
