@@ -250,6 +250,7 @@ class HostedRuntime:
         """
         if self._pid == os.getpid():
             self._fresh.close()
+            self.patches.close()
             if (running := self.jail.running) is not None:
                 running.end(Death(reason="closed"))
         with self.turn:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 from tests.hosted.listening import Heard, NoHosts
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.hosted.patching import PatchWatch
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.results import Patched
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -107,3 +111,19 @@ def test_nobody_waits_for_who_has_the_turn(runtime: HostedRuntime) -> None:
         elsewhere.start()
         elsewhere.join()
     assert [False] == found
+
+
+def test_a_patch_ends_with_its_runtime(runtime: HostedRuntime) -> None:
+    """Even while it is planned, for which no jail is needed."""
+    planning = threading.Event()
+
+    def work(watch: PatchWatch) -> Patched:
+        planning.set()
+        until(watch.cancelled)
+        return Patched(status="cancelled", head=0)
+
+    heard = Heard()
+    runtime.patches.apply(work, heard, RequestKey(text="patch"), lambda _: None, lambda _: nullcontext())
+    assert planning.wait(PATIENCE)
+    runtime.close()
+    assert "cancelled" == getattr(heard.outcome(), "status", None)
