@@ -108,6 +108,8 @@ class History:
         """What they have put in, by digest; see ValueKept."""
         self.injections: list[int] = []
         """Numbers of the steps that have put something in."""
+        self._put_in: dict[str, list[int]] = {}
+        """The same by what they have put in, as far as it may still be had."""
         self.units: Mapping[str, Declared] = {}
         """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
@@ -291,6 +293,7 @@ class History:
             self.dependencies.add(event)
             if event.kind == "injection":
                 self.injections.append(event.number)
+                self._put_in.setdefault(event.content, []).append(event.number)
                 self._named(event.content)
         elif isinstance(event, Moved):
             self.tree.move(event.head)
@@ -334,10 +337,8 @@ class History:
 
     def _lose(self, content: str) -> None:
         self._elsewhere.discard(content)
-        for number in self.injections:
-            record = self.tree.get(number)
-            if record.content == content:
-                self.tree.replace(replace(record, content=""))
+        for number in self._put_in.pop(content, ()):  # which may be one of very many
+            self.tree.replace(replace(self.tree.get(number), content=""))
 
     def _declare(self, unit: Declared) -> None:
         others = {name: each for name, each in self.units.items() if name != unit.name}
