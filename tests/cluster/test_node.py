@@ -35,7 +35,8 @@ def at(name: str) -> Doors:
 class FakeHost:
     """Keeps assignments where a real one does. dying: the call in which its process ends.
 
-    attaching: a runtime whose client comes between a look at it and its end.
+    attaching: a runtime whose client comes between a look at it and its end. restless: one that does not go to sleep
+    until it is `woken`.
     """
 
     def __init__(self, name: str, keeper: KeeperClient, dying: str = "") -> None:
@@ -46,7 +47,8 @@ class FakeHost:
         self.bound: dict[str, Assignment] = {}
         self.ended: list[str] = []
         self.idle = 0.0
-        self.attaching = ""
+        self.attaching = self.restless = ""
+        self.woken = threading.Event()
         self._keeper = keeper
 
     def bind(self, assignment: Assignment) -> None:
@@ -83,9 +85,13 @@ class FakeHost:
         self.end(runtime)
         return True
 
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        if self.idle <= seconds:
-            return False
+    def rest(self, runtime: str, seconds: float = -1.0) -> bool:
+        self._live("rest")
+        if runtime == self.restless:
+            self.woken.wait()
+        return self.idle > seconds
+
+    def end_asleep(self, runtime: str) -> bool:
         self.end(runtime)
         return True
 
@@ -99,7 +105,7 @@ class FakeHost:
 
     def facts(self) -> list[RuntimeFacts]:
         self._live("facts")
-        return [self._fact(runtime) for runtime in self.bound]
+        return [self._fact(runtime) for runtime in list(self.bound)]
 
     def deeds(self, written: Mapping[str, int]) -> Batch:
         self._live("deeds")
@@ -373,9 +379,24 @@ def test_nobody_calls(world: World) -> None:
     assert [] == host.ended
     host.idle = 6.0
     world.node.sweep()
-    assert ["sleepy"] == host.ended
+    until(lambda: ["sleepy"] == host.ended)
     with pytest.raises(UnknownRuntimeError):
         world.node.locate("sleepy")
+
+
+def test_one_that_does_not_go_to_sleep(world: World) -> None:
+    """It keeps those of its own tenant awake, and nobody else's; who asks where it is does not wait."""
+    host, sleepy = world.host("a"), Keeping(durable=True, hibernate_after=5.0)
+    world.node.joined(host, expected=False)
+    for name, tenant in (("restless", "t1"), ("behind it", "t1"), ("another's", "t2")):
+        world.node.create(replace(assignment(name), tenant=tenant, keeping=sleepy))
+    host.idle, host.restless = 6.0, "restless"
+    for _ in range(2):
+        world.node.sweep()
+        until(lambda: ["another's"] == host.ended)
+    assert at("a") == world.node.locate("restless")
+    host.woken.set()
+    until(lambda: {"another's", "restless", "behind it"} == set(host.ended))
 
 
 def test_a_client_that_comes_just_then_keeps_its_runtime(world: World) -> None:

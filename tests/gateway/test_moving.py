@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
 from tests.gateway.world import BARE, World, refused
 
@@ -13,6 +15,7 @@ from cenote import PythonRuntime, connect
 from cenote.gateway.errors import NodeLeftError
 from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
+from cenote.gateway.server import THREADS
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_security.capability import MasterKey
@@ -31,6 +34,8 @@ class TwoMachines:
     def __init__(self, key: MasterKey) -> None:
         self.machines = {name: LocalNodes(key, patience=Patience(grace=0.1)).start() for name in "ab"}
         self.homes: dict[RuntimeId, str] = {}
+        self.rested = threading.Event()
+        self.rested.set()
 
     def create(
         self,
@@ -53,6 +58,10 @@ class TwoMachines:
     def delete(self, runtime: RuntimeId) -> None:
         self._home(runtime).delete(runtime)
         del self.homes[runtime]
+
+    def rest(self, runtime: RuntimeId) -> None:
+        self.rested.wait()
+        self._home(runtime).rest(runtime)
 
     def release(self, runtime: RuntimeId) -> None:
         self._home(runtime).release(runtime)
@@ -101,6 +110,10 @@ class Moving:
         metadata = (("authorization", f"Bearer {self._user.token}"),)
         return self._stub.MoveRuntime(request, metadata=metadata).node
 
+    def begin_move(self, name: str) -> grpc.Future:
+        metadata = (("authorization", f"Bearer {self._user.token}"),)
+        return self._stub.MoveRuntime.future(platform_pb2.MoveRuntimeRequest(name=name), metadata=metadata)
+
     def runtime(self, name: str = "r", **options: Any) -> PythonRuntime:
         return self.platform.runtime(name, sandbox=BARE, **{"durable": True, **options})
 
@@ -134,6 +147,18 @@ def test_what_cannot_be_moved_stays(moving: Moving) -> None:
         assert "on a already" in refused(lambda: moving.move("r", "a")).text
         assert "no machine 'c'" in refused(lambda: moving.move("r", "c")).text
         assert ["1", "1"] == [runtime.execute("next(g)").value, other.execute("x").value]
+
+
+def test_one_that_takes_its_time_to_go_to_sleep(moving: Moving) -> None:
+    """However many ask for its move, nobody waits for that who asks for anything else, where it is included."""
+    with moving.runtime() as runtime:
+        runtime.execute("x = 1")
+        moving.machines.rested.clear()
+        moves = [moving.begin_move("r") for _ in range(2 * THREADS)]
+        assert "a" == moving.platform.find("r").node
+        moving.machines.rested.set()
+        assert all(move.exception() is None for move in moves)
+        assert "1" == runtime.execute("x").value
 
 
 def test_its_machine_is_gone(moving: Moving) -> None:

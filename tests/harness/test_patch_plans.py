@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 from tests.harness.laboratory import Laboratory
 
 from cenote.harness.patch import Patch
 from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.plan_forecast import PlanGivenUp, make_plan
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo
 from cenote_worker.trace import ANYTHING, StepTrace, Version, file, hidden, name
@@ -43,6 +44,21 @@ def test_only_what_depends_on_the_change_runs() -> None:
     assert ([2, 5], [1, 3, 4], []) == numbers(plan)
     assert ("continue", 5) == (plan.strategy, plan.base)
     assert 5 == len(laboratory.executed)
+
+
+def test_a_plan_that_nobody_waits_for_is_given_up() -> None:
+    """At the next step, however long all of it would take."""
+    laboratory = ran(CHAIN)
+    asked: list[int] = []
+    patch = Patch.replace_step(1, "a = 2")
+
+    def cancelled() -> bool:
+        asked.append(1)
+        return True
+
+    with pytest.raises(PlanGivenUp):
+        make_plan(patch, laboratory.line(), laboratory.kept(), cancelled=cancelled)
+    assert [1] == asked
 
 
 def test_each_step_has_its_reason() -> None:

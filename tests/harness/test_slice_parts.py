@@ -9,6 +9,8 @@ from tests.harness.lines import Line
 
 from cenote.harness import ExecutionState
 from cenote.harness.past import Past
+from cenote.harness.slice_line import MAX_COMPANY, MAX_GROUPS, LineNames
+from cenote.harness.slice_syntax import ReadCells
 from cenote.harness.slices import slice_of
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
@@ -103,3 +105,24 @@ def sharing(steps: int) -> ExecutionState:
         code = f"x{number} = y{number} = [last]\nlast = call(last)"
         line.history.ended(StepRecord(number=number, code=code, trace=trace))
     return line.state
+
+
+def crowding(number: int, first: int, last: int) -> StepRecord:
+    """A step that has `hub` share objects with each of these names, and none of them with another."""
+    groups = tuple(frozenset((name("hub"), name(f"n{each}"))) for each in range(first, last))
+    return StepRecord(number=number, code="hub = 1", trace=StepTrace(groups=groups))
+
+
+def test_one_name_that_shares_objects_with_thousands() -> None:
+    """They count as one group from some number on, and beyond another one no cell of that line is taken apart."""
+    names = LineNames(ReadCells())
+    names.grow([crowding(1, 0, MAX_GROUPS)])
+    assert (False, True) == (names.crowded, names.readable)
+    names.grow([crowding(2, MAX_GROUPS, MAX_GROUPS + 1)])
+    assert (True, True) == (names.crowded, names.readable)
+    names.grow([crowding(3, MAX_GROUPS + 1, MAX_COMPANY - 1)])
+    assert names.readable
+    assert names.grow([crowding(4, MAX_COMPANY, MAX_COMPANY + 2 * MAX_GROUPS)]).everything
+    assert not names.readable
+    before, news = names.until(3)
+    assert (True, True) == (before.readable, news.everything)

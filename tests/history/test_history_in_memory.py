@@ -11,6 +11,7 @@ from tests.history.records import traced
 from cenote_security.errors import MalformedValueError, RejectedError
 from cenote_worker.history.bounds import (
     MAX_ALL_PUT_IN,
+    MAX_BEGINNINGS,
     MAX_FILE,
     MAX_FILES,
     MAX_OUTPUTS,
@@ -20,7 +21,7 @@ from cenote_worker.history.bounds import (
     MAX_TRACES,
     SMALL,
 )
-from cenote_worker.history.events import Declared, Described, PutIn, RanTest, SuiteOutcome
+from cenote_worker.history.events import Begun, Declared, Described, Event, PutIn, RanTest, SuiteOutcome
 from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_NOTED, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
 from cenote_worker.history.step import HostCallRecord, StepRecord
@@ -296,3 +297,32 @@ def test_whoever_adds_a_step_waits_for_no_companion() -> None:
     assert [[1]] == heard
     history.beside(Heard)
     assert [[1], [2, 3]] == heard
+
+
+class NotKept:
+    """A Keep that keeps nothing."""
+
+    def add(self, position: int, event: Event) -> None: ...
+
+    def shed(self, position: int, record: StepRecord) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def test_what_there_was_before_the_first_step_is_told_within_bounds() -> None:
+    """Each change there tells all of it: in memory the last one stays, and one that is written down has its limit."""
+    history = History(NotKept())
+    names = [f"{number:0{MAX_BEGINNINGS // 16}}" for number in range(4)]
+    for count in range(1, 5):
+        history.begins_with(names[:count])
+    assert [Begun(), Begun(names=tuple(names))] == [history.event(0), history.event(3)]
+    copy = History()
+    copy.read(history.event(position) for position in range(history.size))
+    assert history.begun == copy.begun
+    room = MAX_BEGINNINGS * 6 // 16 - MAX_BEGINNINGS * 4 // 16  # besides what is there already
+    history.check_beginning(["x" * (room // 2)])
+    with pytest.raises(RejectedError, match="run a cell"):
+        history.check_beginning(["x" * (room // 2 + 1)])
+    copy.check_beginning(["x" * MAX_BEGINNINGS])  # nothing of it is written down

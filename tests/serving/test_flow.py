@@ -9,18 +9,25 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import grpc
 import pytest
 from tests.descriptors import opened
-from tests.serving.conftest import World
+from tests.serving.conftest import PLAIN, World
 from tests.serving.plain import CHUNK, Line, plain
 from tests.serving.test_tour import values
 from tests.waiting import until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving import limits
 from cenote_worker.serving.references import UNCLAIMED
+from cenote_worker.serving.relay import HostRelay
+from cenote_worker.serving.server import THREADS
+from cenote_worker.supervisor.start import start_jail
+from cenote_worker.supervisor.supervisor import Supervisor
 
 ATTACH = "/cenote_proto.v1.RuntimeService/Attach"
 
@@ -279,6 +286,23 @@ def inject(line: Line, size: int) -> None:
         chunk = runtime_pb2.Chunk(data=bytes(CHUNK), last=start + CHUNK == size)
         line.put(runtime_pb2.ClientFrame(call=call, chunk=chunk))
     assert line.answer(call).reply.HasField("done")
+
+
+def test_a_jail_that_starts_for_ever(world: World) -> None:
+    """However many calls wait for it, others of the same server come in and have their cells run."""
+    held, relay = threading.Event(), HostRelay()
+
+    def start(*settings: Any) -> Supervisor:
+        held.wait()
+        return start_jail(*settings)
+
+    world.hosted["them"] = HostedRuntime(SandboxPolicy(**PLAIN), relay, start, "them")
+    world.server.add("them", world.hosted["them"], relay)
+    slow = world.line("them", token="other")
+    calls = [slow.send(status=runtime_pb2.StatusQuestion()) for _ in range(2 * THREADS)]
+    assert "2" == world.line(world.runtime()).run("1 + 1").value
+    held.set()
+    assert all(slow.answer(call).HasField("status") for call in calls)
 
 
 def test_a_result_of_many_megabytes(world: World) -> None:

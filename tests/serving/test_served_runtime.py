@@ -12,6 +12,7 @@ from cenote_security.errors import CenoteError, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.serving.history_requests import HistoryRequests
 from cenote_worker.serving.limits import MAX_CLIENTS
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
@@ -26,8 +27,11 @@ class Line:
     def __init__(self) -> None:
         self.ends: list[CenoteError | None] = []
         self.closed = 0
+        self.full = False
+        self.told: list[runtime_pb2.ServerFrame] = []
 
-    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None: ...
+    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
+        self.told.append(frame)
 
     def end(self, error: CenoteError | None) -> None:
         self.ends.append(error)
@@ -73,6 +77,17 @@ async def test_the_newer_line_counts() -> None:
     assert (1, 1, 0) == (len(old.ends), old.closed, len(new.ends))
     runtime.detach(client, old, for_good=False)
     assert new is client.line
+    runtime.close(UnavailableError("over"))
+
+
+async def test_news_of_a_patch_wait_for_nobody() -> None:
+    """A walk has as many as the history has steps, again and again; a client that takes none gets none."""
+    runtime, line = served(), Line()
+    client, _ = runtime.attach(hello("one"), "us", line)
+    requests = HistoryRequests(runtime, client, "", lambda _call, _answer: None)
+    for line.full in (False, True):
+        requests.progressed(runtime_pb2.ServerFrame(call=1))
+    assert 1 == len(line.told)
     runtime.close(UnavailableError("over"))
 
 

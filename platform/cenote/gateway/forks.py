@@ -8,32 +8,31 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from typing import Final, TypeVar
 
 from cenote.gateway.branches import Branches, Fork, ForkWish
 from cenote.gateway.principal import Principal
 from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.slow_work import SlowWork
 from cenote.gateway.turns import Turns
 
 T = TypeVar("T")
-
-AT_ONCE: Final = 8
-"""Forks that are made at once; one of each tenant's, so that nobody's keep those of the others waiting."""
 
 LEAVE_SECONDS: Final = 5.0
 """For forks to come to an end when the platform does."""
 
 
 class Forks:
-    """admission: of all runtimes, see Creations. pool: where what blocks is done that no jail can delay."""
+    """admission: of all runtimes, see Creations. pool: where what blocks is done that no jail can delay. slow: where
+    all else is.
+    """
 
-    def __init__(self, branches: Branches, admission: asyncio.Lock, pool: Executor) -> None:
+    def __init__(self, branches: Branches, admission: asyncio.Lock, pool: Executor, slow: SlowWork) -> None:
         self._branches = branches
         self._admission = admission
         self._pool = pool
-        self._slow = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cenote-forks")
-        self._turns = Turns(AT_ONCE, at_once=1)
+        self._slow = slow
         self._admissions = Turns(1)
         """To wait for the admission, which takes a second for hundreds of branches."""
         self._admitting: set[asyncio.Task[Fork]] = set()
@@ -57,7 +56,6 @@ class Forks:
             making.cancel()
         if self._making:
             await asyncio.wait(self._making.values(), timeout=LEAVE_SECONDS)
-        self._slow.shutdown(wait=False, cancel_futures=True)
 
     async def _admitted(self, principal: Principal, wish: ForkWish) -> Fork:
         # One at a time: a request that is repeated finds what the first one has begun.
@@ -74,13 +72,7 @@ class Forks:
 
     async def _make(self, principal: Principal, fork: Fork) -> None:
         try:
-            async with self._turns.turn(principal):
-                work = _on(self._slow, lambda: self._branches.make(principal, fork))
-                making = asyncio.ensure_future(work)
-                try:
-                    await asyncio.shield(making)
-                finally:
-                    await asyncio.wait((making,))  # a thread cannot be cancelled
+            await self._slow.carry_out(principal, lambda: self._branches.make(principal, fork))
         except BaseException:
             await _on(self._pool, lambda: self._branches.abandon(fork))
             raise

@@ -20,7 +20,9 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
+from cenote_worker.hosted.checkpoints import BUSY
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.capabilities import CapabilityRights
@@ -50,6 +52,7 @@ LOOK_EVERY: Final = 1.0
 @dataclass(slots=True, eq=False, kw_only=True)
 class _Hosted:
     runtime: HostedRuntime
+    tenant: TenantId
     lease: float
     keeping: Keeping
 
@@ -88,6 +91,7 @@ class LocalNodes:
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
         self._doors = Doors(components="", clients="")
+        self._resting = Resting()
         self._closing = threading.Event()
         self._warming = threading.Thread(target=_warm, name="cenote-warm", daemon=True) if warm else None
         self._leases = threading.Thread(target=self._watch_leases, name="cenote-leases", daemon=True)
@@ -149,7 +153,7 @@ class LocalNodes:
         except BaseException:
             hosted.close()
             raise
-        self._enter(runtime, _Hosted(runtime=hosted, lease=lease, keeping=keeping))
+        self._enter(runtime, _Hosted(runtime=hosted, tenant=tenant, lease=lease, keeping=keeping))
         return self._place
 
     def _enter(self, runtime: RuntimeId, hosted: _Hosted) -> None:
@@ -182,7 +186,10 @@ class LocalNodes:
         wanted.keeping.begin_with(hosted, partial(self._room, wanted.tenant))
         self._server.add(runtime, hosted, relay, self._books(wanted.tenant, runtime, hosted.policy))
         undone.callback(self._server.remove, runtime)
-        self._enter(runtime, _Hosted(runtime=hosted, lease=wanted.lease, keeping=wanted.keeping))
+        self._enter(
+            runtime,
+            _Hosted(runtime=hosted, tenant=wanted.tenant, lease=wanted.lease, keeping=wanted.keeping),
+        )
         undone.callback(self._leave, runtime)
 
     def _books(self, tenant: TenantId, runtime: RuntimeId, policy: SandboxPolicy) -> Books:
@@ -204,8 +211,12 @@ class LocalNodes:
             self._keys.pop(runtime, None)
             return self._hosted.pop(runtime, None)
 
-    def release(self, runtime: RuntimeId) -> None:
+    def rest(self, runtime: RuntimeId) -> None:
         self._find(runtime).runtime.refill.rest()
+
+    def release(self, runtime: RuntimeId) -> None:
+        if self._find(runtime).runtime.running:
+            raise UnavailableError(BUSY)
         self.delete(runtime)
 
     def describe(self) -> list[NodeFacts]:
@@ -256,18 +267,23 @@ class LocalNodes:
         while not self._closing.wait(LOOK_EVERY):
             with self._lock:
                 hosted = list(self._hosted.items())
+            due: dict[str, list[Rest]] = {}
             for name, each in hosted:
-                _quietly(partial(self._look, name, each))
+                _quietly(partial(self._look, name, each, due.setdefault(each.tenant, [])))
+            self._resting.begin({tenant: rests for tenant, rests in due.items() if rests})
 
-    def _look(self, runtime: RuntimeId, hosted: _Hosted) -> None:
-        """Ends it when its lease has run out; has it sleep when nobody has called it for as long as was said."""
+    def _look(self, runtime: RuntimeId, hosted: _Hosted, due: list[Rest]) -> None:
+        """Ends it when its lease has run out. due: gets it when nobody has called it for as long as was said."""
         after = hosted.keeping.hibernate_after
         if hosted.lease and self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
         elif after and self._server.quiet(runtime) > after:
-            hosted.runtime.refill.rest()
-            if hosted.keeping.durable and self._server.remove_idle(runtime, 0.0):
-                self.delete(runtime)  # here; it is in the store
+            due.append(partial(_quietly, partial(self._rest, runtime, hosted)))
+
+    def _rest(self, runtime: RuntimeId, hosted: _Hosted) -> None:
+        hosted.runtime.refill.rest()
+        if hosted.keeping.durable and self._server.remove_idle(runtime, 0.0):
+            self.delete(runtime)  # here; it is in the store
 
     # -- states --
 

@@ -100,8 +100,14 @@ class Nodes(Protocol):
     def delete(self, runtime: RuntimeId) -> None:
         """Ends it here; what is stored of it stays. Raises UnknownRuntimeError."""
 
+    def rest(self, runtime: RuntimeId) -> None:
+        """Has a durable runtime sleep, which takes as long as the code in its jail likes.
+
+        Raises UnknownRuntimeError, and what Refill.rest raises.
+        """
+
     def release(self, runtime: RuntimeId) -> None:
-        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what Refill.rest raises."""
+        """Leaves one that sleeps to its store. Raises UnknownRuntimeError, UnavailableError for one that does not."""
 
     def describe(self) -> list[NodeFacts]: ...
 

@@ -17,6 +17,7 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish, subject_of
 from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.slow_work import SlowWork
 from cenote.gateway.stores import Stores
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
@@ -36,6 +37,7 @@ class PlatformService(PlatformServiceServicer):
         registry: Registry,
         creations: Creations,
         forks: Forks,
+        slow: SlowWork,
         callers: Callers,
         ways: ClientWays,
     ) -> None:
@@ -44,6 +46,7 @@ class PlatformService(PlatformServiceServicer):
         self._registry = registry
         self._creations = creations
         self._forks = forks
+        self._slow = slow
         self._callers = callers
         self._ways = ways
 
@@ -100,8 +103,8 @@ class PlatformService(PlatformServiceServicer):
         async def move(principal: Principal) -> platform_pb2.MoveRuntimeReply:
             principal.require(Scope.RUNTIMES_WRITE)
             record = await self._found(principal, request.name)
-            place = await self._callers.on_thread(
-                lambda: self._registry.move(principal, record, request.node)
+            place = await self._slow.carry_out(
+                principal, lambda: self._registry.move(principal, record, request.node)
             )
             return platform_pb2.MoveRuntimeReply(node=place.node)
 

@@ -113,6 +113,9 @@ class RayNodes:
         with self._lock:
             self._homes.pop(runtime, None)
 
+    def rest(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "rest", runtime)
+
     def release(self, runtime: RuntimeId) -> None:
         self._ask(self._home(runtime), "release", runtime)
         with self._lock:

@@ -171,9 +171,14 @@ class Registry:
                 f"missing on another"
             )
         here = self.locate(record, wake=False)
+        target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
+        self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
+        if here:
+            with suppress(
+                UnknownRuntimeError
+            ):  # it takes its time, and who asks where it is must not wait for that
+                self._nodes.rest(record.id)
         with self._turn(record.id):
-            target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
-            self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
             if here:
                 with suppress(UnknownRuntimeError):  # it has fallen asleep just now
                     self._nodes.release(record.id)

@@ -27,6 +27,7 @@ from cenote.gateway.reference_relay import ReferenceRelay
 from cenote.gateway.registry import Registry
 from cenote.gateway.runtime_relay import RuntimeRelay
 from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.slow_work import SlowWork
 from cenote.gateway.stores import Stores
 from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.service import TeamService
@@ -135,10 +136,12 @@ class GatewayServer:
         opened.push_async_callback(creations.close)
         opened.push_async_callback(self._look_after, self._collector.collect)
         callers = self._callers
-        forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool)
+        slow = SlowWork()
+        opened.callback(slow.close)
+        forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool, slow)
         opened.push_async_callback(forks.close)
         service = PlatformService(
-            self._stores, self._nodes, self._registry, creations, forks, callers, self._ways
+            self._stores, self._nodes, self._registry, creations, forks, slow, callers, self._ways
         )
         add_PlatformServiceServicer_to_server(service, server)
         served = [

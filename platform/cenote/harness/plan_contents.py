@@ -191,11 +191,11 @@ class Contents:
         groups = list(groups)
         leaving = set(moved).union(*groups)
         touched = set(leaving)
-        for location in leaving:
-            rest = self.group(location) - leaving
+        for former in dict.fromkeys(self._groups[each] for each in leaving if each in self._groups):
+            rest = former - leaving
             touched |= rest
             self._groups.update(dict.fromkeys(rest, rest))
-            self._groups[location] = frozenset((location,))
+        self._groups.update((location, frozenset((location,))) for location in leaving)
         for group in groups:
             self._groups.update(dict.fromkeys(group, group))
         return touched

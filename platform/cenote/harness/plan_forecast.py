@@ -34,11 +34,21 @@ _FILLING = 0.05
 """The same of another process that begins with a stored state."""
 
 
+class PlanGivenUp(Exception):
+    """Nobody waits for the plan any more."""
+
+
+def _never() -> bool:
+    return False
+
+
 class Forecast:
     """A ground without a state. Of a step it expects that all it has written comes out different."""
 
-    def __init__(self, head: int) -> None:
+    def __init__(self, head: int, cancelled: Callable[[], bool] = _never) -> None:
+        """cancelled: is asked before each step; then PlanGivenUp is raised."""
         self._head = head
+        self._cancelled = cancelled
         self._number = 0
         self._reason = ""
         self._forced: Mapping[int, str] = {}
@@ -49,6 +59,8 @@ class Forecast:
         self._forced = forced
 
     def before(self, position: int, step: LineStep, reason: str) -> None:  # noqa: ARG002  (of a Watcher)
+        if self._cancelled():
+            raise PlanGivenUp
         self._reason = reason
 
     def after(self, step: LineStep, record: StepRecord) -> None: ...
@@ -152,14 +164,16 @@ def make_plan(
     records: Sequence[StepRecord],
     kept: Collection[int],
     stored: Mapping[int, int] = MappingProxyType({}),
+    cancelled: Callable[[], bool] = _never,
 ) -> Plan:
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
-    taken to be one of them. stored: see Ground. Raises PatchConflictError if the patch does not fit the line;
-    NoWayError if what it would take is kept no more. Nothing is executed.
+    taken to be one of them. stored: see Ground. cancelled: see Forecast; what jails have told of their steps may take
+    minutes. Raises PatchConflictError if the patch does not fit the line; NoWayError if what it would take is kept no
+    more; PlanGivenUp. Nothing is executed.
     """
-    return cheapest(patch, records, frozenset({_head(records), *kept}), stored)
+    return cheapest(patch, records, frozenset({_head(records), *kept}), stored, cancelled=cancelled)
 
 
 def cheapest(
@@ -168,6 +182,7 @@ def cheapest(
     kept: frozenset[int],
     stored: Mapping[int, int],
     lent: frozenset[int] = frozenset(),
+    cancelled: Callable[[], bool] = _never,
 ) -> Plan:
     """As `make_plan`, from one of these states."""
     line = patch.applied(records)
@@ -182,7 +197,7 @@ def cheapest(
     def plans_from(bases: Iterable[int]) -> Iterator[Plan]:
         for way in (replace(course, base=base) for base in bases):
             try:
-                yield _foreseen(patch, way)
+                yield _foreseen(patch, way, cancelled)
             except NoWayOn as none:
                 reasons.append((way.continues, str(none)))
 
@@ -209,14 +224,18 @@ def foresee(course: Course, ground: Forecast) -> Walked:
     return Walk(course, ground, ground).go()
 
 
-def _foreseen(patch: Patch, course: Course) -> Plan:
+def _foreseen(patch: Patch, course: Course, cancelled: Callable[[], bool]) -> Plan:
     head = course.head
+
+    def walk(course: Course) -> Walked:
+        return foresee(course, Forecast(head, cancelled))
+
     try:
-        course, walked = find_way(course, lambda course: foresee(course, Forecast(head)))
+        course, walked = find_way(course, walk)
     except NoWayOn:
         if course.continues:
             raise
-        course, walked = find_way(all_forced(course), lambda course: foresee(course, Forecast(head)))
+        course, walked = find_way(all_forced(course), walk)
     return Plan(
         patch=patch,
         head=head,

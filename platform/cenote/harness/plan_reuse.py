@@ -7,17 +7,16 @@ from collections.abc import Set
 from typing import Final
 
 from cenote.harness.plan_contents import Contents, effects, is_known, reads_anything, writes_anything
+from cenote.harness.spoken import listed, shown, spoken
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
     ASKS_FOR_TIMES,
-    LIBRARIES,
     TREE,
     Location,
     StepTrace,
     Version,
     form_of,
-    key_of,
     kind_of,
 )
 
@@ -28,7 +27,9 @@ def why_unwatched(record: StepRecord) -> str:
     if trace is None:
         return "nobody watched what it reads and writes"
     if reads_anything(trace) or writes_anything(trace):
-        return f"it may read or write anything ({trace.opaque[0] if trace.opaque else 'not known what'})"
+        return (
+            f"it may read or write anything ({shown(trace.opaque[0]) if trace.opaque else 'not known what'})"
+        )
     return ""
 
 
@@ -61,7 +62,7 @@ def why_unsteady(record: StepRecord, was: Contents, now: Contents) -> str:
     if record.status not in ("ok", "failed", "refused"):
         return "it did not end well, and would have to again"
     if record.trace and record.trace.unrepeatable:
-        return f"it may give something else each time ({record.trace.unrepeatable[0]})"
+        return f"it may give something else each time ({shown(record.trace.unrepeatable[0])})"
     return ""
 
 
@@ -158,7 +159,7 @@ def _why_entangled(trace: StepTrace, was: Contents, now: Contents) -> str:
                 if changed and not (was.company(location) is None and was.tells_alike(now)):
                     return f"it writes {spoken(location)}, and nobody knows what shares objects with that now"
             elif live != was.group(location) and not live <= group:
-                others = ", ".join(sorted(spoken(one) for one in live - group))
+                others = listed([spoken(one) for one in sorted(live - group)])
                 return f"it writes {spoken(location)}, which {others} shares objects with now"
     return ""
 
@@ -167,22 +168,3 @@ def written_groups(trace: StepTrace) -> tuple[frozenset[Location], ...]:
     """The groups of a trace, and those that were written alone."""
     grouped = frozenset[Location]().union(*trace.groups)
     return (*trace.groups, *(frozenset((one,)) for one in trace.writes if one not in grouped))
-
-
-def spoken(location: Location) -> str:
-    """A location in a sentence."""
-    key = key_of(location)
-    match kind_of(location):
-        case "name":
-            return f"`{key}`"
-        case "file":
-            return f"the file `{key}`"
-        case "hidden":
-            return f"the state of {key}"
-        case "import":
-            return f"whether `{key}` is imported"
-        case "module" if location == LIBRARIES:
-            return "what was set in libraries"
-        case "module":
-            return f"attributes of the module `{key}`"
-    return "anything"

@@ -29,7 +29,6 @@ from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_names import mentioned_names
 from cenote.harness.plan_reuse import (
     asks_for_times,
-    spoken,
     tells_names,
     why_again,
     why_misplaced,
@@ -37,6 +36,7 @@ from cenote.harness.plan_reuse import (
     writes_files,
 )
 from cenote.harness.plan_stored import LOST, modules_before, to_compare, why_not_begun_with
+from cenote.harness.spoken import shown, spoken
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
@@ -203,7 +203,7 @@ class Walk:
         if step.origin is not None and not step.origin.repeatable:
             raise NoWayOn(not_repeated(step.origin))
         if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
-            raise NoWayOn(f"`{other}` was imported, and may be another module now")
+            raise NoWayOn(f"`{shown(other)}` was imported, and may be another module now")
         looked_at = self._looked_at(step)
         self._prepare(self._surroundings() | self._needs(position, step, looked_at), looked_at)
         record = self._execute(position, step)
@@ -280,7 +280,7 @@ class Walk:
     def _found_otherwise(self, found: Mapping[Location, Version]) -> set[Location]:
         """What has another version than it should have, with its companions: it may be so for what they share."""
         other = {location for location, version in found.items() if self._want.version(location) != version}
-        return other.union(*(self._live.group(location) for location in other))
+        return other.union(*set(map(self._live.group, other)))
 
     def _changes_untold(self, trace: StepTrace) -> bool:
         """Whether it may have changed, in the new history, more than what shares objects in the live state."""
@@ -402,7 +402,7 @@ class Walk:
 
     def _settle(self, group: frozenset[Location]) -> None:
         """The group is right now. Who shared objects with it may be different for that: the live state is asked."""
-        left = frozenset[Location]().union(*(self._live.group(one) for one in group)) - group
+        left = frozenset[Location]().union(*set(map(self._live.group, group))) - group
         for location, version in self._ground.versions(left).items():
             if is_known(self._live.version(location)):
                 self._live.correct(location, version)
@@ -430,7 +430,9 @@ class Walk:
                 return f"{spoken(location)} is none of the working directory, of which alone former states are kept"
             record = self._records.get(contents.writer(location))
             if record and record.trace and location in record.trace.unportable:
-                return f"{spoken(location)} cannot be carried over ({record.trace.unportable[location]})"
+                return (
+                    f"{spoken(location)} cannot be carried over ({shown(record.trace.unportable[location])})"
+                )
         return ""
 
 

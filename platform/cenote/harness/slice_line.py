@@ -19,7 +19,10 @@ MAX_CODE: Final = 1_000_000
 """Characters of cells with functions that are read. Parsing takes microseconds for each."""
 
 MAX_GROUPS: Final = 100
-"""Of names that one has shared objects with, none of them within another."""
+"""Of names that one has shared objects with, none of them within another; beyond that they count as one group."""
+
+MAX_COMPANY: Final = 5_000
+"""Names of such a group. With more of them no cell is taken apart: jails say what shares objects, in any number."""
 
 DRAWN: Final = frozenset((hidden("random"), hidden("numpy.random")))
 """What every draw of a random number changes."""
@@ -83,6 +86,8 @@ class LineNames:
     def __init__(self, cells: ReadCells) -> None:
         self.crowded = False
         """Whether some name has shared objects with so many others that cells which have to do with it are dear."""
+        self._boundless = False
+        """Whether it is not followed any more what has shared objects."""
         self._cells = cells
         self._traces: list[StepTrace | None] = []
         self._codes: list[str] = []
@@ -103,12 +108,12 @@ class LineNames:
 
     @property
     def readable(self) -> bool:
-        """Whether all is known of what functions speak of: there are not too many."""
-        return self._spoken[-1][1].readable
+        """Whether all is known of what functions speak of, and of what has shared objects: it is not too much."""
+        return self._spoken[-1][1].readable and not self._boundless
 
     def grow(self, records: Iterable[StepRecord]) -> News:
         """The line goes on."""
-        former, groups = self._spoken[-1][1], len(self._shared)
+        former, readable, groups = self._spoken[-1][1], self.readable, len(self._shared)
         for record in records:
             self._traces.append(record.trace)
             self._codes.append(record.code)
@@ -118,7 +123,7 @@ class LineNames:
                 self._blind.append(len(self._traces))
             if record.trace is not None and record.stays:
                 self._pass(record.trace)
-        return self._news(former, [names for _, names in self._shared[groups:]])
+        return self._news(former, readable, [names for _, names in self._shared[groups:]])
 
     def until(self, depth: int) -> tuple[LineNames, News]:
         """Of the line up to there."""
@@ -130,14 +135,14 @@ class LineNames:
         groups = [group for at, group in self._shared if at > depth]
         for at, group in self._shared[: len(self._shared) - len(groups)]:
             names._share(at, group)
-        return names, names._news(self._spoken[-1][1], groups)
+        return names, names._news(self._spoken[-1][1], self.readable, groups)
 
-    def _news(self, former: _Spoken, groups: Iterable[frozenset[str]]) -> News:
+    def _news(self, former: _Spoken, readable: bool, groups: Iterable[frozenset[str]]) -> News:
         spoken = self._spoken[-1][1]
         return News(
             names=(spoken.used ^ former.used).union(spoken.stored ^ former.stored, *groups),
             used=spoken.used,
-            everything=(spoken.readable, spoken.process) != (former.readable, former.process),
+            everything=(self.readable, spoken.process) != (readable, former.process),
         )
 
     def _pass(self, trace: StepTrace) -> None:
@@ -151,10 +156,27 @@ class LineNames:
 
     def _share(self, depth: int, names: frozenset[str]) -> None:
         self._shared.append((depth, names))
+        while names and not self._boundless:
+            names = self._join(names)
+
+    def _join(self, names: frozenset[str]) -> frozenset[str]:
+        """Gives what counts as one group instead, with those of a name that has too many; nothing where none has."""
+        met = {each for name in names for each in self._groups.get(name, ())}
+        outside = {
+            each for each in met if not each <= names
+        }  # once, and not for each name: groups may be large
+        crowd = set[frozenset[str]]()
         for name in names:
-            others = [each for each in self._groups.get(name, ()) if not each < names]
+            others = [each for each in self._groups.get(name, ()) if each in outside]
             self._groups[name] = (*others, names)
-            self.crowded = self.crowded or len(others) >= MAX_GROUPS
+            if len(others) >= MAX_GROUPS:
+                crowd.update(others)
+        self.crowded = self.crowded or bool(crowd)
+        whole = names.union(*crowd) if crowd else _NOTHING
+        if len(whole) > MAX_COMPANY:
+            self._boundless = True
+            self._groups.clear()
+        return whole
 
     def around(self, depth: int) -> tuple[Around, frozenset[str]]:
         """Of the cell there, whose trace is known, and which is taken apart; and the names that it has to do with.

@@ -9,7 +9,7 @@ from cenote.harness.apply_ground import EffectNotRepeatedError
 from cenote.harness.patch import Patch
 from cenote.harness.patch_errors import StalePlanError
 from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.plan_forecast import PlanGivenUp, make_plan
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.patch_refusals import REFUSALS, refusal_of
 from cenote.runtime.patched_line import ToldLine
@@ -37,8 +37,10 @@ def apply_patch(runtime: HostedRuntime, request: PatchRequest, watch: PatchWatch
         runtime.rerunning(), runtime.resume, None, atomic=request.atomic, cause=request.cause
     )
     try:
-        plan = _planned(runtime, request, ground)
+        plan = _planned(runtime, request, ground, watch)
         return patched(apply_here(plan, ground, options_of(request, watch)))
+    except PlanGivenUp:
+        return Patched(status="cancelled", head=ground.head())
     except REFUSALS as error:
         return Patched(status="refused", head=ground.head(), refusal=refusal_of(error))
 
@@ -72,13 +74,14 @@ def patched(result: ApplyResult) -> Patched:
     )
 
 
-def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGround) -> Plan:
-    """Raises StalePlanError for another line than the present one."""
+def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGround, watch: PatchWatch) -> Plan:
+    """Raises StalePlanError for another line than the present one, PlanGivenUp."""
     if ground.head() != request.head:
         raise StalePlanError(request.head, ground.head())
     told = ToldLine(steps=request.steps, tree=runtime.history.tree)
     patch = Patch(changes=(told,), cause=request.cause)
-    return make_plan(patch, runtime.history.tree.line(request.head), ground.kept(), ground.stored())
+    line = runtime.history.tree.line(request.head)
+    return make_plan(patch, line, ground.kept(), ground.stored(), watch.cancelled)
 
 
 def _told(progress: Progress) -> runtime_pb2.ApplyProgress:

@@ -24,6 +24,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
+from cenote_worker.hosted.checkpoints import BUSY
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -278,27 +279,36 @@ class RuntimeHost:
             self.end(runtime)
         return idle
 
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        """Has it sleep if nobody has called it for so long.
+    def rest(self, runtime: str, seconds: float = -1.0) -> bool:
+        """Has it sleep if nobody has called it for so long. Whether it does.
 
-        Whether it is served here no more: a durable one without clients needs nothing but its store.
-        Raises UnknownRuntimeError, and what Refill.rest raises.
+        How long that takes is in the hands of the code in its jail: who has to go on does not wait for it. Raises
+        UnknownRuntimeError, and what Refill.rest raises.
         """
         bound = self._find(runtime)
         if self._server.quiet(runtime) <= seconds or bound.hosted.patches.busy:
             return False
         bound.hosted.refill.rest()
-        gone = bound.assignment.keeping.durable and self._server.remove_idle(runtime, 0.0)
-        if gone:
-            self.end(runtime)
-        return gone
+        return True
+
+    def end_asleep(self, runtime: str) -> bool:
+        """Leaves one that sleeps to its store: a durable one without clients needs nothing else.
+
+        Whether it is served here no more. Raises UnknownRuntimeError.
+        """
+        bound = self._find(runtime)
+        if bound.hosted.running or not bound.assignment.keeping.durable:
+            return False
+        return self.end_idle(runtime, 0.0)
 
     def release(self, runtime: str) -> None:
-        """Leaves a durable runtime to its store, whoever is attached: they are told to look for it elsewhere.
+        """Leaves a durable runtime that sleeps to its store, whoever is attached: they are told to look for it
+        elsewhere.
 
-        Raises UnknownRuntimeError, and what Refill.rest raises: then it goes on here.
+        Raises UnknownRuntimeError; UnavailableError for one that does not sleep any more: then it goes on here.
         """
-        self._find(runtime).hosted.refill.rest()
+        if self._find(runtime).hosted.running:
+            raise UnavailableError(BUSY)
         self.end(runtime)
 
     def fact(self, runtime: str) -> RuntimeFacts:

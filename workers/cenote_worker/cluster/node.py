@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -19,6 +20,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, Kept
@@ -59,7 +61,8 @@ class Host(Protocol):
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
-    def hibernate(self, runtime: str, seconds: float) -> bool: ...
+    def rest(self, runtime: str, seconds: float = -1.0) -> bool: ...
+    def end_asleep(self, runtime: str) -> bool: ...
     def release(self, runtime: str) -> None: ...
     def fact(self, runtime: str) -> RuntimeFacts: ...
     def facts(self) -> list[RuntimeFacts]: ...
@@ -110,6 +113,7 @@ class Node:
         """How many runtimes are being bound."""
         self._bound = -QUIET
         """When one was bound last."""
+        self._resting = Resting()
         self._told: dict[str, float] = {}
         """When somebody was told last where a runtime is."""
 
@@ -220,7 +224,7 @@ class Node:
     def locate(self, runtime: str) -> Doors:
         """Where it is served now. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         with self._turn(runtime):
-            host = self._serving(runtime) or self._bind(self._assignment(runtime))
+            host = self._host_of(runtime)
             self._told[runtime] = self._clock()
             return host.doors
 
@@ -240,15 +244,30 @@ class Node:
             self._forget(runtime)
 
     def release(self, runtime: str) -> None:
-        """Leaves a durable runtime to its store. Raises UnknownRuntimeError, and what its host raises."""
-        with self._turn(runtime):
-            host = self._serving(runtime) or self._bind(self._assignment(runtime))
-            try:
-                host.release(runtime)
-            except HostGone as gone:
-                self.left(host.id)
-                raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
+        """Leaves a durable runtime that sleeps to its store. Raises UnknownRuntimeError, what its host raises."""
+        with self._turn(runtime), self._living(host := self._host_of(runtime), runtime):
+            host.release(runtime)
             self._forget(runtime)
+
+    def rest(self, runtime: str) -> None:
+        """Has a runtime sleep. Raises as `release`. Who asks meanwhile where it is does not wait for that."""
+        with self._turn(runtime):
+            host = self._host_of(runtime)
+        with self._living(host, runtime):
+            host.rest(runtime)
+
+    def _host_of(self, runtime: str) -> Host:
+        """For whoever has its turn."""
+        return self._serving(runtime) or self._bind(self._assignment(runtime))
+
+    @contextmanager
+    def _living(self, host: Host, runtime: str) -> Iterator[None]:
+        """Raises UnavailableError when its process ends inside."""
+        try:
+            yield
+        except HostGone as gone:
+            self.left(host.id)
+            raise UnavailableError(f"the process that serves runtime {runtime!r} has ended") from gone
 
     def _end_idle(self, runtime: str, lease: float) -> None:
         """Ends a runtime that still has no client, now that nobody is told where it is."""
@@ -260,11 +279,14 @@ class Node:
                 self._forget(runtime)
 
     def _hibernate(self, runtime: str, seconds: float) -> None:
-        """The same of one that nobody has called for so long, whose state is stored."""
-        with self._turn(runtime):
+        """The same of one that nobody has called for so long, once its state is stored. Raises nothing."""
+        with suppress(CenoteError, HostGone):  # it is in use, or has something that would be lost
             host = self._serving(runtime)
-            if host is not None and host.hibernate(runtime, seconds):
-                self._forget(runtime)
+            if host is None or not host.rest(runtime, seconds):
+                return
+            with self._turn(runtime):
+                if self._serving(runtime) is host and host.end_asleep(runtime):
+                    self._forget(runtime)
 
     def _forget(self, runtime: str) -> None:
         with self._lock:
@@ -284,7 +306,7 @@ class Node:
         """How it is. Raises UnknownRuntimeError; UnavailableError while it has no host."""
         while True:
             with self._turn(runtime):
-                host = self._serving(runtime) or self._bind(self._assignment(runtime))
+                host = self._host_of(runtime)
             try:
                 return host.fact(runtime)
             except HostGone:
@@ -313,15 +335,18 @@ class Node:
                 self.end(one.runtime)
 
     def sweep(self) -> None:
-        """Ends runtimes whose clients have been gone for too long, has those sleep that nobody calls; lets go of what
-        nobody holds or fetches.
+        """Ends runtimes whose clients have been gone for too long, begins to have those sleep that nobody calls; lets
+        go of what nobody holds or fetches.
         """
+        due: dict[str, list[Rest]] = {}
         for one in self.runtimes():
             with suppress(CenoteError, HostGone):  # its client has ended it just now; or the next sweep will
                 if one.lease and one.idle > one.lease:
                     self._end_idle(one.runtime, one.lease)
                 elif one.hibernate_after and one.quiet > one.hibernate_after:
-                    self._hibernate(one.runtime, one.hibernate_after)
+                    rest = partial(self._hibernate, one.runtime, one.hibernate_after)
+                    due.setdefault(one.tenant, []).append(rest)
+        self._resting.begin(due)
         self._references.sweep()
         sweep_spares(self._keeper, time.monotonic() - SPARE_SECONDS)
 

@@ -106,6 +106,9 @@ class NodeAgent:
     def end(self, runtime: str) -> None:
         self._node.end(runtime)
 
+    def rest(self, runtime: str) -> None:
+        self._node.rest(runtime)
+
     def release(self, runtime: str) -> None:
         self._node.release(runtime)
 

@@ -94,8 +94,11 @@ class RuntimeActor:
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return self._host.end_idle(runtime, seconds)
 
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        return self._host.hibernate(runtime, seconds)
+    def rest(self, runtime: str, seconds: float) -> bool:
+        return self._host.rest(runtime, seconds)
+
+    def end_asleep(self, runtime: str) -> bool:
+        return self._host.end_asleep(runtime)
 
     def release(self, runtime: str) -> None:
         self._host.release(runtime)
@@ -139,8 +142,11 @@ class DistantHost:
     def end_idle(self, runtime: str, seconds: float) -> bool:
         return answer(self._handle.end_idle.remote(runtime, seconds))
 
-    def hibernate(self, runtime: str, seconds: float) -> bool:
-        return answer(self._handle.hibernate.remote(runtime, seconds))
+    def rest(self, runtime: str, seconds: float = -1.0) -> bool:
+        return answer(self._handle.rest.remote(runtime, seconds))
+
+    def end_asleep(self, runtime: str) -> bool:
+        return answer(self._handle.end_asleep.remote(runtime))
 
     def release(self, runtime: str) -> None:
         answer(self._handle.release.remote(runtime))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from cenote_security.errors import RejectedError
-from cenote_worker.history.events import Declared, Event, RanTest, SuiteOutcome
+from cenote_worker.history.events import Begun, Declared, Event, RanTest, SuiteOutcome
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, MimeBundle
 from cenote_worker.trace import untold
@@ -44,6 +44,9 @@ MAX_ALL_PUT_IN: Final = 64 * 2**20
 
 MAX_BEGUN_FILES: Final = 200
 """Files that clients wrote before the first step: all are told each time that there is one more."""
+
+MAX_BEGINNINGS: Final = 64 * 2**20
+"""Characters of what is written down of the state before the first step: each change there tells all of it."""
 
 MAX_CAUSE: Final = 1_000
 """Characters of what a client says made it send a cell."""
@@ -99,6 +102,21 @@ def check_room(size: int, room: int) -> None:
             f"the history of this runtime has the {MAX_TOLD >> 20} MiB of code and results of tests that it may "
             f"have; go on in a new runtime, and bring data by inject or as files, not in code"
         )
+
+
+def check_beginnings(size: int, room: int) -> None:
+    """Whether so many characters more can be told of what there was before the first step. Raises RejectedError."""
+    if size > room:
+        raise RejectedError(
+            "too much was put in, written or deleted one by one before the first cell of this runtime; run a cell, "
+            "and go on behind it, or put in several values at once"
+        )
+
+
+def beginning(begun: Begun) -> int:
+    """Characters of an event that tells of the state before the first step."""
+    values = sum(len(value.content) + sum(map(len, value.names)) for value in begun.values)
+    return sum(map(len, begun.names)) + _lengths(begun.files) + values
 
 
 def told(event: Event) -> int:

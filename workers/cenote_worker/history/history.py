@@ -12,11 +12,14 @@ from typing import Final, Protocol, TypeVar
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.bounds import (
     MAX_ALL_PUT_IN,
+    MAX_BEGINNINGS,
     MAX_FILE,
     MAX_FILES,
     MAX_TOLD,
     MAX_TRACES,
+    beginning,
     bounded,
+    check_beginnings,
     check_room,
     told,
     with_room,
@@ -105,6 +108,8 @@ class History:
         """What they have put in, by digest; see ValueKept."""
         self.injections: list[int] = []
         """Numbers of the steps that have put something in."""
+        self._put_in: dict[str, list[int]] = {}
+        """The same by what they have put in, as far as it may still be had."""
         self.units: Mapping[str, Declared] = {}
         """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
@@ -116,6 +121,9 @@ class History:
         self._room_for_words = MAX_TOLD
         self._room_for_files = MAX_FILES
         self._room_for_values = MAX_ALL_PUT_IN
+        self._room_for_beginnings = MAX_BEGINNINGS
+        self._begun_at = -1
+        """Position of the event that tells what the state before the first step holds; -1 for none."""
         self._elsewhere: set[str] = set()
         """Contents of injections that are not among the values."""
         self._lock = threading.Lock()
@@ -136,6 +144,12 @@ class History:
     def check_room(self, code: str) -> None:
         """Whether a cell of this code can be recorded. Raises RejectedError."""
         check_room(len(code), self._room_for_words)
+
+    def check_beginning(self, names: Iterable[str]) -> None:
+        """Whether something of these names can be changed before the first step. Raises RejectedError."""
+        if self._keep is not None:
+            held = beginning(Begun(names=self.begun, files=self.begun_files, values=self.begun_values))
+            check_beginnings(held + 2 * sum(map(len, names)), self._room_for_beginnings)
 
     def ended(self, record: StepRecord) -> StepRecord:
         """A step has ended; it began where the head was. Gives it as it is kept."""
@@ -294,11 +308,16 @@ class History:
             self.dependencies.add(event)
             if event.kind == "injection":
                 self.injections.append(event.number)
+                self._put_in.setdefault(event.content, []).append(event.number)
                 self._named(event.content)
         elif isinstance(event, Moved):
             self.tree.move(event.head)
         elif isinstance(event, Begun):
             self.begun, self.begun_files, self.begun_values = event.names, event.files, event.values
+            self._room_for_beginnings -= beginning(event)
+            if self._begun_at >= 0:  # what it told is told anew, or not true any more
+                self._events[self._begun_at] = Begun()
+            self._begun_at = len(self._events)
             for each in event.values:
                 self._named(each.content)
         elif isinstance(event, FileKept):
@@ -333,10 +352,8 @@ class History:
 
     def _lose(self, content: str) -> None:
         self._elsewhere.discard(content)
-        for number in self.injections:
-            record = self.tree.get(number)
-            if record.content == content:
-                self.tree.replace(replace(record, content=""))
+        for number in self._put_in.pop(content, ()):  # which may be one of very many
+            self.tree.replace(replace(self.tree.get(number), content=""))
 
     def _declare(self, unit: Declared) -> None:
         others = {name: each for name, each in self.units.items() if name != unit.name}

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Final
 
-from cenote_security.errors import RuntimeExpiredError
+from cenote_security.errors import RuntimeClosedError, RuntimeExpiredError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.history.step import START
@@ -20,6 +22,8 @@ from cenote_worker.hosted.recorder import Recorder
 from cenote_worker.hosted.refill import Refill
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.supervisor import Supervisor
+
+_CLOSED: Final = Death(reason="closed")
 
 StartJail = Callable[[SandboxPolicy, Ledger | None, float | None], Supervisor]
 """A fresh jail of a policy; its runtime's ledger of the network; when it is to be ended, monotonic."""
@@ -46,6 +50,18 @@ class FreshJails:
         self._recorder = recorder
         self._legacy = legacy
         self._ends_at: float | None = None
+        self._lock = threading.Lock()
+        self._filling: Supervisor | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """From any thread: no jail is filled any more. One that is being filled ends: how long that takes is in the
+        hands of what is unpickled there.
+        """
+        with self._lock:
+            self._closed, filling = True, self._filling
+        if filling is not None:
+            filling.end(_CLOSED)
 
     def end_at(self, ends_at: float | None) -> None:
         """When the runtime's time is over, monotonic, if its first jail has been started by another process."""
@@ -95,10 +111,17 @@ class FreshJails:
         """It is ended if it cannot be filled."""
         supervisor = self._start(self._policy, self._ledger, self._lifetime_left())
         try:
+            with self._lock:
+                self._filling, closed = supervisor, self._closed
+            if closed:
+                raise RuntimeClosedError("this runtime was closed while its jail was started; make a new one")
             yield supervisor
         except BaseException:
-            supervisor.end(Death(reason="closed"))
+            supervisor.end(_CLOSED)
             raise
+        finally:
+            with self._lock:
+                self._filling = None
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start."""

@@ -144,6 +144,12 @@ class Patches:
             key, listener, lambda heard: self._begin(work, heard, key.text, progress, admission)
         )
 
+    def close(self) -> None:
+        """Nobody wants the one that is under way: its plan alone may take long."""
+        with self._lock:
+            if self._job is not None:
+                self._job.over.set()
+
     @property
     def busy(self) -> bool:
         """Whether one is being applied."""

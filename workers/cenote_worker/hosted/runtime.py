@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
 from cenote_security.network import Allow
@@ -78,6 +79,8 @@ class HostedRuntime:
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
         self.jail = CurrentJail()
         """Under `turn`."""
+        self._at_hand: Supervisor | None = None
+        """Under `turn`, for whoever has it without having waited; see `at_hand`."""
         self._closed = False
         self.recorder = Recorder(history or History())
         self.noted = NotedInjections(legacy, self.history, policy.memory_bytes)
@@ -131,11 +134,29 @@ class HostedRuntime:
             death = self.jail.unheard(seat)
             if death is not None and not self.refill.exact:
                 raise JailLostError(death.describe())
-            supervisor = self.jail.running
+            supervisor = self.jail.running or self._at_hand
             if supervisor is None:
                 supervisor = self.jail.supervisor = self._fresh.make(self.refill, self._step)
             self.jail.used(seat, supervisor)
             return supervisor
+
+    @contextmanager
+    def at_hand(self) -> Iterator[bool]:
+        """Whether calls can be begun now without waiting for anybody; if so, this thread has the turn inside.
+
+        There no call starts a jail, which takes as long as the code in it likes: what comes to one that has ended by
+        then ends with it, as if it had come a moment earlier.
+        """
+        if not self.turn.acquire(blocking=False):
+            yield False
+            return
+        former = self._at_hand
+        try:
+            self._at_hand = self.jail.running
+            yield self._at_hand is not None
+        finally:
+            self._at_hand = former
+            self.turn.release()
 
     def begin_again(self) -> None:
         """Starts a jail that begins with the values that the history does, where none runs. As `start`."""
@@ -223,7 +244,15 @@ class HostedRuntime:
         return self._step, self.head
 
     def close(self) -> None:
-        """Ends the jail, for good. Closing twice is fine."""
+        """Ends the jail, for good. Closing twice is fine.
+
+        Whoever has the turn waits for the jail, for as long as the code in it likes: so that ends first.
+        """
+        if self._pid == os.getpid():
+            self._fresh.close()
+            self.patches.close()
+            if (running := self.jail.running) is not None:
+                running.end(Death(reason="closed"))
         with self.turn:
             if self._closed or self._pid != os.getpid():
                 return

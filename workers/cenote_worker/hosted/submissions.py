@@ -154,8 +154,10 @@ class Submissions:
             supervisor.submit(request)
 
     def _numbered(self, change: Change, seat: Seat) -> Change:
-        """A step, unless it belongs to the state that the first one begins in."""
+        """A step, unless it belongs to the state that the first one begins in. Raises RejectedError."""
         is_step = self._runtime.step or change.stands_for is not None
+        if not is_step:
+            self._runtime.history.check_beginning(change.names)
         number = self._runtime.new_step() if is_step else START
         return replace(change, seat=seat, number=number)
 

@@ -55,10 +55,15 @@ class HistoryRequests:
 
         def told(progress: runtime_pb2.ApplyProgress) -> None:
             news = runtime_pb2.ServerFrame(call=frame.call, apply_progress=progress)
-            self.served.soon(self.client.tell, news)
+            self.served.soon(self.progressed, news)
 
         call = Call(number=frame.call, key=frame.key or unnamed(), run=run)
         return call
+
+    def progressed(self, news: runtime_pb2.ServerFrame) -> None:
+        """On the loop. Who does not take what was told is told less: the next news of it says as much."""
+        if not self.client.full:
+            self.client.tell(news)
 
     def declaration(self, frame: runtime_pb2.ClientFrame) -> Call:
         """The same once more changes nothing, so it needs no key."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.rehearsal import Rehearsals
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.serving.client import Client, Line
+from cenote_worker.serving.lane import Lane
 from cenote_worker.serving.limits import MAX_CLIENTS
 from cenote_worker.serving.listeners import post
 from cenote_worker.serving.references import Origin, ReferenceStore
@@ -42,7 +44,9 @@ class ServedRuntime:
         pool: Executor,
         grace: float,
     ) -> None:
-        """patcher: applies patches, where that can be done. pool: for what may block. grace: see Patience."""
+        """patcher: applies patches, where that can be done. pool: for what may block, and no jail
+        can make last. grace: see Patience.
+        """
         self.id = id
         self.hosted = hosted
         self.relay = relay
@@ -53,6 +57,7 @@ class ServedRuntime:
         self.full_runs = FullRuns()
         self.loop = loop
         self._pool = pool
+        self._lane, self._questions = Lane(loop), Lane(loop)
         self._grace = grace
         self._clients: dict[str, Client] = {}
         self._threads = 0
@@ -147,6 +152,8 @@ class ServedRuntime:
             if client.line is not None:
                 client.line.end(error)
             self.dismiss(client)
+        self._lane.close()
+        self._questions.close()
         self.rehearsals.end()
         self.full_runs.end()
         self.relay.close()
@@ -157,10 +164,14 @@ class ServedRuntime:
     def step(self) -> int:
         return self.hosted.step
 
-    @property
-    def at_hand(self) -> bool:
-        """Whether a request can be queued without blocking: there is a jail, and nobody fills one just now."""
-        return self.hosted.running and not self._threads
+    @contextmanager
+    def at_hand(self) -> Iterator[bool]:
+        """Whether requests can be queued inside without blocking: there is a jail, and nobody fills one just now."""
+        if self._threads:
+            yield False
+            return
+        with self.hosted.at_hand() as ready:
+            yield ready
 
     @property
     def held(self) -> bool:
@@ -180,18 +191,25 @@ class ServedRuntime:
     def soon(self, callback: Callable[..., None], *arguments: object) -> None:
         post(self.loop, callback, *arguments)
 
-    def start(self, work: Callable[[], T], done: Callable[[Future[T]], None]) -> None:
-        """Does something on a thread that may start the jail; nobody else touches it from the loop meanwhile."""
+    def start(
+        self, work: Callable[[], T], done: Callable[[Future[T]], None], *, at_once: bool = False
+    ) -> None:
+        """Does something on a thread that may start the jail; nobody else touches it from the loop meanwhile.
+
+        How long that takes is in the hands of the code in the jail. at_once: not behind what came before.
+        """
         self._threads += 1
 
         def finished(future: Future[T]) -> None:
             self._threads -= 1
-            done(future)
+            if not future.cancelled():
+                done(future)
 
-        self.loop.run_in_executor(self._pool, work).add_done_callback(finished)
+        lane = self._questions if at_once else self._lane
+        lane.carry_out(work).add_done_callback(finished)
 
     def apart(self, work: Callable[[], T]) -> Future[T]:
-        """Does something on a thread that touches no jail, or a jail that may be slow to listen."""
+        """Does something on a thread of the server's, which all runtimes share, that no jail can make last."""
         return self.loop.run_in_executor(self._pool, work)
 
     def origin(self, tenant: str) -> Origin:

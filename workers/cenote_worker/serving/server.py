@@ -30,7 +30,7 @@ from cenote_worker.tenancy.books import Books, no_books
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 
 THREADS = 16
-"""For what may block: jails that start, stores, tokens, and jails that are slow to take an answer."""
+"""For what may block, but not for as long as a jail likes: stores, tokens, answers to host calls."""
 
 T = TypeVar("T")
 

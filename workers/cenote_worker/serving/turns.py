@@ -79,11 +79,12 @@ class Turns:
     def _run(self, call: Call) -> None:
         self._in_flight += 1
         self._carried += call.carries
-        if self._served.at_hand and not call.blocks:
-            self._sent(call, call.run)
-        else:
-            self._busy = self._busy or not call.at_once
-            self._served.start(call.run, partial(self._run_apart, call))
+        with self._served.at_hand() as ready:
+            if ready and not call.blocks:
+                self._sent(call, call.run)
+                return
+        self._busy = self._busy or not call.at_once
+        self._served.start(call.run, partial(self._run_apart, call), at_once=call.at_once)
 
     def _run_apart(self, call: Call, future: asyncio.Future[runtime_pb2.ServerFrame | None]) -> None:
         self._busy = self._busy and call.at_once

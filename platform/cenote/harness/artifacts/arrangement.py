@@ -17,8 +17,8 @@ from cenote.harness.artifacts.staleness import Survey
 from cenote.harness.patch_artifact import writing
 from cenote.harness.plan_contents import reads_anything, writes_anything
 from cenote.harness.plan_line import LineStep
-from cenote.harness.plan_reuse import spoken
 from cenote.harness.spans import definition_span
+from cenote.harness.spoken import spoken
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import ABSENT, Location, Version
 from cenote_worker.trace import name as name_of

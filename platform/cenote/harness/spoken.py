@@ -1,0 +1,45 @@
+"""Places in sentences. Jails choose their names, and models, people and lines to clients are told these sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+from typing import Final
+
+from cenote_worker.results import printable
+from cenote_worker.trace import LIBRARIES, Location, key_of, kind_of
+
+MAX_SPOKEN: Final = 200
+"""Characters of one name or path."""
+
+MAX_LISTED: Final = 20
+
+
+def shown(name: str) -> str:
+    """On one line, and not longer than anybody reads."""
+    return printable(name if len(name) <= MAX_SPOKEN else f"{name[: MAX_SPOKEN - 1]}…")
+
+
+def listed(texts: Collection[str], most: int = MAX_LISTED) -> str:
+    """`a, b and 7 more`. texts: such as `shown` gives."""
+    named = ", ".join(islice(texts, most))
+    return f"{named} and {len(texts) - most} more" if len(texts) > most else named
+
+
+def spoken(location: Location) -> str:
+    """A location in a sentence."""
+    key = shown(key_of(location))
+    match kind_of(location):
+        case "name":
+            return f"`{key}`"
+        case "file":
+            return f"the file `{key}`"
+        case "hidden":
+            return f"the state of {key}"
+        case "import":
+            return f"whether `{key}` is imported"
+        case "module" if location == LIBRARIES:
+            return "what was set in libraries"
+        case "module":
+            return f"attributes of the module `{key}`"
+    return "anything"

@@ -1,0 +1,34 @@
+"""Places in sentences."""
+
+from __future__ import annotations
+
+from cenote.harness.plan_contents import Contents
+from cenote.harness.plan_reuse import why_again
+from cenote.harness.spoken import MAX_LISTED, MAX_SPOKEN, listed, shown
+from cenote_worker.history.step import StepRecord
+from cenote_worker.trace import StepTrace, Version, name
+
+
+def test_a_name_is_on_one_line_and_short() -> None:
+    """At the limit it is whole; one character more, and it is cut."""
+    assert "a\\nb\\x1b" == shown("a\nb\x1b")
+    assert ["x" * MAX_SPOKEN, MAX_SPOKEN] == [shown("x" * MAX_SPOKEN), len(shown("x" * (MAX_SPOKEN + 1)))]
+
+
+def test_many_are_counted() -> None:
+    """At the limit all are there; of one more that it is there."""
+    names = [f"v{number}" for number in range(MAX_LISTED + 1)]
+    assert ", ".join(names[:-1]) == listed(names[:-1])
+    assert listed(names).endswith("v19 and 1 more")
+
+
+def test_no_reason_is_as_long_as_a_jail_likes() -> None:
+    """What shares objects is said by jails: thousands of names of a thousand characters."""
+    names = [name(f"{number:01000}\n") for number in range(1_000)]
+    entangled = Contents()
+    entangled.fold(1, StepTrace(writes=dict.fromkeys(names, Version("1")), groups=(frozenset(names),)))
+    alone = StepRecord(number=2, trace=StepTrace(writes={names[0]: Version("2")}))
+    reason = why_again(alone, Contents(), entangled)
+    assert "and 979 more shares objects" in reason
+    assert len(reason) < 6_000
+    assert reason.isprintable()
