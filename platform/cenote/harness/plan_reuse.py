@@ -11,7 +11,9 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
     ASKS_FOR_TIMES,
+    DATABASES,
     LIBRARIES,
+    RESULTS,
     TREE,
     Location,
     StepTrace,
@@ -183,6 +185,8 @@ def spoken(location: Location) -> str:
             return f"whether `{key}` is imported"
         case "module" if location == LIBRARIES:
             return "what was set in libraries"
+        case "module" if location in (DATABASES, RESULTS):
+            return "what DuckDB has"
         case "module":
             return f"attributes of the module `{key}`"
     return "anything"

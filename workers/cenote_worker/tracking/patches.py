@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import Location, Version, module
+from cenote_worker.trace import DATABASES, Location, Version, key_of, module
+from cenote_worker.tracking import duckdb_state
 from cenote_worker.tracking.classes import (
     Classes,
     attributes,
@@ -137,6 +138,8 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
+        if duckdb_state.is_met(libraries):
+            libraries |= {key_of(DATABASES)}
         libraries = libraries | ({"warnings"} if libraries <= _QUIET else {"warnings", "logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
@@ -326,6 +329,12 @@ class Patches:
             self._keys(_FUTURE, _modules[_FUTURE])
             self._unseen[_FUTURE] = " ".join(sorted(self._features))
         return unseen
+
+    def changed_inside(self, library: str, part: Location) -> None:
+        """It has something of its own that nobody can look at, which only those meet who use it."""
+        self._keys(key_of(part), _modules.get(library))
+        self._called.add(key_of(part))
+        self._unseen[key_of(part)] = fresh()
 
     def _keys(self, dotted: str, target: object) -> set[str]:
         """The attributes that were set on it, for one more."""
