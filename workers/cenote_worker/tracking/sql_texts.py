@@ -22,9 +22,9 @@ _LEAVING_RESULTS: Final = frozenset(("execute", "executemany"))
 """What a connection has been asked with these, it gives whenever somebody fetches it."""
 
 _FETCHING: Final = frozenset(
-    ("fetchone", "fetchmany", "fetchall", "fetchdf", "fetch_df", "fetch_df_chunk", "fetchnumpy", "fetch_arrow_table",
-     "fetch_arrow_reader", "fetch_record_batch", "df", "arrow", "pl", "torch", "tf", "to_arrow_table",
-     "to_arrow_reader", "description", "rowcount")
+    ("fetchone", "fetchmany", "fetchall", "fetchdf", "fetch_df", "fetch_df_chunk", "fetchnumpy",
+     "fetch_arrow_table", "fetch_arrow_reader", "fetch_record_batch", "df", "arrow", "pl", "torch", "tf",
+     "to_arrow_table", "to_arrow_reader", "description", "rowcount")
 )  # fmt: skip
 _IN_FULL: Final = frozenset(
     (
@@ -48,32 +48,34 @@ _QUOTED: Final = re.compile(r"'(?:[^']|'')*'")
 _COMMENT: Final = re.compile(r"--[^\n]*|/\*.*?\*/", re.DOTALL)
 
 _KEYWORDS: Final = frozenset(
-    ("all", "and", "any", "as", "asc", "between", "by", "case", "cross", "desc", "distinct", "else", "end", "except",
-     "exists", "false", "filter", "from", "full", "group", "having", "in", "inner", "intersect", "is", "join",
-     "left", "like", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer", "over", "partition",
-     "qualify", "right", "select", "then", "true", "union", "using", "values", "when", "where", "window", "with",
-     "within")
+    ("all", "and", "any", "as", "asc", "between", "by", "case", "cross", "desc", "distinct", "else", "end",
+     "except", "exists", "false", "filter", "from", "full", "group", "having", "in", "inner", "intersect",
+     "is", "join", "left", "like", "limit", "natural", "not", "null", "offset", "on", "or", "order", "outer",
+     "over", "partition", "qualify", "right", "select", "then", "true", "union", "using", "values", "when",
+     "where", "window", "with", "within")
 )  # fmt: skip
 _FIRST: Final = frozenset(("select", "from", "with", "values"))
 _CHANGING: Final = frozenset(
-    ("alter", "analyze", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "delete", "detach",
-     "drop", "execute", "export", "import", "insert", "install", "into", "load", "merge", "pragma", "prepare",
-     "reset", "returning", "rollback", "set", "truncate", "update", "use", "vacuum")
+    ("alter", "analyze", "attach", "begin", "call", "checkpoint", "commit", "copy", "create", "delete",
+     "detach", "drop", "execute", "export", "import", "insert", "install", "into", "load", "merge", "pragma",
+     "prepare", "reset", "returning", "rollback", "set", "truncate", "update", "use", "vacuum")
 )  # fmt: skip
 _PURE: Final = frozenset(
-    ("abs", "any_value", "arg_max", "arg_min", "array_agg", "avg", "bool_and", "bool_or", "cast", "ceil", "ceiling",
-     "coalesce", "concat", "concat_ws", "contains", "corr", "count", "count_if", "covar_pop", "covar_samp",
-     "cume_dist", "date_add", "date_diff", "date_part", "date_sub", "date_trunc", "datediff", "day", "dayofweek",
-     "dayofyear", "dense_rank", "exp", "extract", "first", "first_value", "floor", "generate_series", "greatest",
+    ("abs", "any_value", "arg_max", "arg_min", "array_agg", "avg", "bool_and", "bool_or", "cast", "ceil",
+     "ceiling", "coalesce", "concat", "concat_ws", "contains", "corr", "count", "count_if", "covar_pop",
+     "covar_samp", "cume_dist", "date", "datetime", "julianday", "json_extract", "typeof", "date_add",
+     "date_diff", "date_part", "date_sub", "date_trunc", "datediff", "day", "dayofweek", "dayofyear",
+     "dense_rank", "exp", "extract", "first", "first_value", "floor", "generate_series", "greatest",
      "group_concat", "hour", "ifnull", "iif", "instr", "lag", "last", "last_value", "lead", "least", "length",
-     "list", "ln", "log", "log10", "log2", "lower", "lpad", "ltrim", "make_date", "max", "max_by", "mean", "median",
-     "min", "min_by", "minute", "mod", "mode", "month", "nth_value", "ntile", "nullif", "percent_rank", "pow",
-     "power", "printf", "product", "quantile", "quantile_cont", "quantile_disc", "quarter", "range", "rank",
-     "read_csv", "read_csv_auto", "read_json", "read_json_auto", "read_parquet", "regexp_extract", "regexp_matches",
-     "regexp_replace", "regr_intercept", "regr_r2", "regr_slope", "replace", "reverse", "round", "row_number",
-     "rpad", "rtrim", "second", "sign", "split_part", "sqrt", "starts_with", "stddev", "stddev_pop", "stddev_samp",
-     "string_agg", "strftime", "strptime", "substr", "substring", "sum", "total", "trim", "try_cast", "unnest",
-     "upper", "var_pop", "var_samp", "variance", "week", "weekday", "year")
+     "list", "ln", "log", "log10", "log2", "lower", "lpad", "ltrim", "make_date", "max", "max_by", "mean",
+     "median", "min", "min_by", "minute", "mod", "mode", "month", "nth_value", "ntile", "nullif",
+     "percent_rank", "pow", "power", "printf", "product", "quantile", "quantile_cont", "quantile_disc",
+     "quarter", "range", "rank", "read_csv", "read_csv_auto", "read_json", "read_json_auto", "read_parquet",
+     "regexp_extract", "regexp_matches", "regexp_replace", "regr_intercept", "regr_r2", "regr_slope",
+     "replace", "reverse", "round", "row_number", "rpad", "rtrim", "second", "sign", "split_part", "sqrt",
+     "starts_with", "stddev", "stddev_pop", "stddev_samp", "string_agg", "strftime", "strptime", "substr",
+     "substring", "sum", "total", "trim", "try_cast", "unnest", "upper", "var_pop", "var_samp", "variance",
+     "week", "weekday", "year")
 )  # fmt: skip
 """Functions that give something for what they are given, and do nothing else."""
 

@@ -26,7 +26,7 @@ from cenote_worker.trace import (
     module,
     name,
 )
-from cenote_worker.tracking import anything, duckdb_state, pickles, submodules
+from cenote_worker.tracking import anything, databases, duckdb_state, pickles, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
@@ -117,6 +117,7 @@ class Watch:
         patches = self._album.patches
         everything, own = self._cell | self._met.facts, self._own_modules.found
         self._lend(patches.after(self._patchable, everything, self._met.packages, own), bound, budget)
+        databases.look_for_more(everything, self._met.packages | self._cell.imports)
         asked = self._ask_duckdb(everything)
         named = self._named() | (asked or set())
         self._roots |= named
