@@ -29,6 +29,7 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.in_jail.rows import reduced_row
 from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
@@ -100,6 +101,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced_property(obj)
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
+        if (row := reduced_row(obj)) is not None:
+            return row
         if (closed := reduced_closed_file(obj)) is not None:
             return closed
         if isinstance(obj, _FILES) and kind is not io.BytesIO:

@@ -1,8 +1,8 @@
 """Connections of `sqlite3`, and what they have given, as descriptions.
 
 What is in a database cannot be looked at without running queries in it. But a connection keeps the texts of its last
-statements, in the order in which they were used, and counts them: so it shows whether it was asked anything since it was
-looked at last, and by which texts. One that was only asked is what it was.
+statements, in the order in which they were used, and counts them: so it shows whether it was asked anything since it
+was looked at last, and by which texts. One that was only asked is what it was.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Connections:
         found = [each for each in _referents(value) if type(each) is CACHE]
         if len(found) != 1 or any(map(_is_pending, _dependents(value))):
             return ""
-        (cache,) = found
+        cache: Any = found[0]
         told = cache.cache_info()
         texts = tuple(each for each in _referents(cache) if type(each) is str)
         others = tuple(getattr(value, key, None) for key in _SETTINGS)
@@ -140,7 +140,6 @@ def handlers(sqlite: ModuleType) -> dict[type, Handler]:
 
 
 def _row(graph: Graph, value: sqlite3.Row) -> object:
-    graph.stay("a row of a database cannot be pickled")
     return (value.keys(), graph.tokens(tuple(value)))
 
 

@@ -26,7 +26,7 @@ from cenote_worker.tracking.classes import (
     qualname,
 )
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.hidden import CALLING_BACK, called_back
+from cenote_worker.tracking.hidden import CALLING_BACK, QUIET, called_back
 from cenote_worker.tracking.insides import (
     Insides,
     different,
@@ -52,13 +52,6 @@ _MISSING: Final = object()
 
 _FUTURE: Final = "__future__"
 """Whose features hold for all cells behind the one that imports them."""
-
-_QUIET: Final = frozenset(
-    ("", "__main__", "abc", "builtins", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
-     "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
-     "pathlib", "posixpath", "random", "re", "statistics", "string", "sys", "textwrap", "time", "typing", "warnings")
-)  # fmt: skip
-"""Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
 
 _ELSEWHERE: Final = frozenset(
     (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
@@ -140,7 +133,7 @@ class Patches:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
         if duckdb_state.is_met(libraries):
             libraries |= {key_of(DATABASES)}
-        libraries = libraries | ({"warnings"} if libraries <= _QUIET else {"warnings", "logging"})
+        libraries = libraries | ({"warnings"} if libraries <= QUIET else {"warnings", "logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()

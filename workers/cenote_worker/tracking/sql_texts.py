@@ -66,7 +66,7 @@ _PURE: Final = frozenset(
      "covar_samp", "cume_dist", "date", "datetime", "julianday", "json_extract", "typeof", "date_add",
      "date_diff", "date_part", "date_sub", "date_trunc", "datediff", "day", "dayofweek", "dayofyear",
      "dense_rank", "exp", "extract", "first", "first_value", "floor", "generate_series", "greatest",
-     "group_concat", "hour", "ifnull", "iif", "instr", "lag", "last", "last_value", "lead", "least", "length",
+     "group_concat", "hour", "ifnull", "instr", "lag", "last", "last_value", "lead", "least", "length",
      "list", "ln", "log", "log10", "log2", "lower", "lpad", "ltrim", "make_date", "max", "max_by", "mean",
      "median", "min", "min_by", "minute", "mod", "mode", "month", "nth_value", "ntile", "nullif",
      "percent_rank", "pow", "power", "printf", "product", "quantile", "quantile_cont", "quantile_disc",
