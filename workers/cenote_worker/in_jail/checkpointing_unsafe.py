@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 
 from cenote_worker.in_jail.array_views import copied_from, over_memory, plain_bytes_of, view_of
-from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.leftovers import reduced_leftover
@@ -95,6 +95,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is CACHED and (
             obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
         ):
+            if (cached := reduced_cache(obj, self._namespace)) is not None:
+                return cached
             # By itself it would be stored as a name, to be looked up in a module that is not filled yet.
             raise NotKept("a cache of functools holds results that cannot be read out of it")
         if kind is functools.cached_property:
