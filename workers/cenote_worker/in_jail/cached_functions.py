@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Mapping
 from types import CodeType
 from typing import Any
 
@@ -26,7 +27,7 @@ def refuse_cache(cached: Any) -> None:
     )
 
 
-def reduced_cache(cached: Any, namespace: dict[str, object]) -> tuple[Any, ...] | None:
+def reduced_cache(cached: Any, namespace: Mapping[str, object]) -> tuple[Any, ...] | None:
     """How to pickle it with what it remembers; None where that cannot be made again."""
     entries = remembered(cached, namespace)
     if entries is None:
@@ -38,8 +39,8 @@ def reduced_cache(cached: Any, namespace: dict[str, object]) -> tuple[Any, ...] 
     return cache_of, made, (entries, cached.cache_info().hits), None, None, fill
 
 
-def cache_of(function: Any, *parameters: int | None) -> Any:
-    return functools.lru_cache(*parameters)(function) if parameters else functools.lru_cache(function)
+def cache_of(function: Callable[..., object], *maxsize: int | None) -> Any:
+    return functools.lru_cache(maxsize[0])(function) if maxsize else functools.lru_cache(function)
 
 
 def fill(cached: Any, state: tuple[list[tuple[tuple[Any, ...], object]], int]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+from collections.abc import Mapping
 from types import FunctionType
 from typing import Any, Final
 
@@ -32,7 +33,7 @@ def cached(graph: Graph, value: Any) -> object:
     return (graph.tokens(held), tuple(value.cache_info()), graph.inline(value.__dict__))
 
 
-def remembered(value: Any, namespace: dict[str, object]) -> list[tuple[tuple[Any, ...], object]] | None:
+def remembered(value: Any, namespace: Mapping[str, object]) -> list[tuple[tuple[Any, ...], object]] | None:
     """What a cache of a function of this namespace remembers, by arguments, the one that was used last behind the
     others; None unless calls with these would make a cache of the same kind remember all of it again.
 
