@@ -10,6 +10,12 @@ from cenote_worker.trace import ABSENT, file, hidden, name
 
 PROGRAMS = {
     "plain values": "x = {'a': [1, 2.5, None], (1, 2): {3}}",
+    "cache of a function": "import functools\n@functools.lru_cache(maxsize=None)\ndef x(n, m=1):\n    return [n, m]\n"
+    "y = x(1), x('a'), x(2, 3), x(1)",
+    "cache with an order": "import functools\n@functools.lru_cache\ndef x(n): return [n]\n"
+    "y = x(1), x(2), x(True), x(1)",
+    "rows of a database": "import sqlite3\nc = sqlite3.connect(':memory:')\nc.row_factory = sqlite3.Row\n"
+    'x = c.execute(\'select 1 as "a""b", 2 as a\').fetchall()\ndel c',
     "shared list": "x = [1]\ny = {'same': x}",
     "cycle": "x = []\nx.append(x)",
     "array and a view": "import numpy as np\nx = np.arange(50_000.0)\ny = x[10:20]",

@@ -89,6 +89,11 @@ KINDS: Final = ("name:", "file:", "hidden:", "module:", "import:")
 LIBRARIES: Final = module("*")
 """Which libraries have something in them that user code has set: any step may meet what is set in a further one."""
 
+DATABASES: Final = module("duckdb.databases")
+RESULTS: Final = module("duckdb.results")
+"""What DuckDB's databases have, and what its connections were asked for and have not given yet. Only who asks DuckDB
+meets the one, and only who fetches what another step has asked for the other."""
+
 
 def content_version(data: bytes) -> Version:
     """Of a file that holds this."""

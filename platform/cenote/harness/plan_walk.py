@@ -41,6 +41,8 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import (
     ABSENT,
     ANYTHING,
+    DATABASES,
+    RESULTS,
     TREE,
     Location,
     StepTrace,
@@ -239,8 +241,9 @@ class Walk:
 
     def _surroundings(self) -> set[Location]:
         """What programs reach without a name: stale files and hidden state are put right before anything runs. Nobody
-        meets a module that is imported and that he does not speak of."""
-        return {location for location in self._stale if kind_of(location) not in ("name", "import")}
+        meets a module that is imported and that he does not speak of, and databases only who asks them."""
+        asked = {DATABASES, RESULTS}
+        return {each for each in self._stale - asked if kind_of(each) not in ("name", "import")}
 
     def _needs(self, position: int, step: LineStep, looked_at: Set[Location]) -> set[Location]:
         needs = set(self._course.needs.get(position, ()))

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from cenote_worker.results import printable
-from cenote_worker.trace import LIBRARIES, Location, key_of, kind_of
+from cenote_worker.trace import DATABASES, LIBRARIES, RESULTS, Location, key_of, kind_of
 
 MAX_SPOKEN: Final = 200
 """Characters of one name or path."""
@@ -40,6 +40,8 @@ def spoken(location: Location) -> str:
             return f"whether `{key}` is imported"
         case "module" if location == LIBRARIES:
             return "what was set in libraries"
+        case "module" if location in (DATABASES, RESULTS):
+            return "what DuckDB has"
         case "module":
             return f"attributes of the module `{key}`"
     return "anything"

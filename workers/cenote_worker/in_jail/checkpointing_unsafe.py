@@ -26,11 +26,12 @@ from typing import Any
 import cloudpickle
 
 from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
-from cenote_worker.in_jail.cached_functions import CACHED, reduced_property
+from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
 from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.in_jail.rows import reduced_row
 from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
@@ -98,6 +99,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is CACHED and (
             obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
         ):
+            if (cached := reduced_cache(obj, self._namespace)) is not None:
+                return cached
             # By itself it would be stored as a name, to be looked up in a module that is not filled yet.
             raise NotKept("a cache of functools holds results that cannot be read out of it")
         if kind is functools.cached_property:
@@ -106,6 +109,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("the table of a class would come back as a copy")
         if (leftover := reduced_leftover(obj)) is not None:
             return leftover
+        if (row := reduced_row(obj)) is not None:
+            return row
         if (closed := reduced_closed_file(obj)) is not None:
             return closed
         if isinstance(obj, _FILES) and kind is not io.BytesIO:

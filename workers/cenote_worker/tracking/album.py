@@ -6,22 +6,36 @@ A picture holds until something could have changed its object: the next step tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
+from dataclasses import replace
 from typing import Final
 
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, ANYTHING, Location, Version, key_of, kind_of, module, name
+from cenote_worker.trace import (
+    ABSENT,
+    ANYTHING,
+    DATABASES,
+    RESULTS,
+    Location,
+    Version,
+    key_of,
+    kind_of,
+    module,
+    name,
+)
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import NOTHING
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
-from cenote_worker.tracking.picture import Picture, picture_of
+from cenote_worker.tracking.picture import UNSEEN, Picture, picture_of
 from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
 
+_TOLD: Final = 5_000
+"""Versions by origin that are remembered."""
 _LARGE = 2_000
 """Objects in one picture from which on they are not entered one by one among the owners."""
 
@@ -52,6 +66,9 @@ class Album:
         """Hidden state as it was looked at last, however long ago."""
         self.left: dict[str, Version] | None = None
         """Hidden state as the latest step has left it; None once something else may have run since."""
+        self._told: dict[Version, Version] = {}
+        """By what is known in this process alone of something: its version by how it came about."""
+        self._origins = set[Version]()
         self._nailed: set[int] = set()
         """Objects whose addresses may be known to somebody."""
         self.registered = False
@@ -139,9 +156,38 @@ class Album:
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
+        if taken.version in self._told:
+            taken = replace(taken, version=self._told[taken.version])
         self.finalizing = self.finalizing or taken.finalizes
         self._enter(location, taken)
         return taken
+
+    def unseen(self, locations: Iterable[Location]) -> list[Location]:
+        """Those in which something cannot be looked into, and of which nobody has said yet how it came about."""
+        known = ((each, self._pictures.get(each)) for each in locations)
+        return [
+            each
+            for each, held in known
+            if held is not None
+            and (held.version[:1] == UNSEEN or each in (DATABASES, RESULTS))
+            and held.version not in self._origins
+        ]
+
+    def tell_by_origin(self, locations: Iterable[Location], origin: bytes) -> None:
+        """Of those that `unseen` has given: their versions are made of this from now on, and not of what this process
+        alone can know."""
+        for location in sorted(locations):
+            held = self._pictures[location]
+            told = Version(f"{UNSEEN}{xxhash.xxh3_128_hexdigest(origin + location.encode())}")
+            if not held.opaque:  # it looks the same for as long as it is the same, under whatever name
+                told = self._told.setdefault(held.version, told)
+                self._origins.add(told)
+                self._forget_origins()
+            self._pictures[location] = replace(held, version=told)
+
+    def _forget_origins(self) -> None:
+        if len(self._told) > _TOLD:
+            self._origins.discard(self._told.pop(next(iter(self._told))))
 
     def lend(self, location: Location, others: Set[Location], *, anew: bool) -> None:
         """What it has from now on may use these. anew: and nothing that it could use before."""
@@ -190,6 +236,12 @@ class Album:
             for each, held in known
             if held and (held.kin or held.facts != NOTHING or callable(self.namespace.get(key_of(each))))
         }
+
+    def kept_by_databases(self, locations: Iterable[Location]) -> set[Location]:
+        """Those of which one of DuckDB may have something and not a copy of it: code, and objects of libraries."""
+        known = ((each, self._pictures.get(each)) for each in locations)
+        data = {each for each, held in known if held and (held.packages or held.opaque)}
+        return data | self.with_code(locations)
 
     def reach(self, roots: Iterable[Location], budget: Budget) -> set[Location]:
         """The roots and all that they lead to. With ANYTHING in it, whatever there is."""

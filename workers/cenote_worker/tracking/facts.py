@@ -16,6 +16,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.exception_table import catches
 from cenote_worker.tracking.instructions import instructions
+from cenote_worker.tracking.sql_texts import METHODS, Ask, ask_of
 
 __builtins__ = BUILTINS
 
@@ -75,7 +76,8 @@ class Facts:
     without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
     bound before they are read. within: global names that functions and classes defined in it read. on_results: it
     sets something on, or in, what a call has given. submodules: what is imported from within packages, by dotted
-    names, some of which may be no modules. texts: those of the attributes that stand in texts.
+    names, some of which may be no modules. texts: those of the attributes that stand in texts. asks: places that may
+    ask a database.
     """
 
     loads: frozenset[str] = frozenset()
@@ -90,6 +92,7 @@ class Facts:
     on_results: bool = False
     submodules: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
+    asks: frozenset[Ask] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
         if other is NOTHING or self is NOTHING:  # as of most values: each step joins its facts with theirs
@@ -106,6 +109,7 @@ class Facts:
             on_results=self.on_results or other.on_results,
             submodules=self.submodules | other.submodules,
             texts=self.texts | other.texts,
+            asks=self.asks | other.asks,
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
@@ -133,6 +137,7 @@ class _Scan:
     on_results: bool = False
     submodules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
+    asks: set[Ask] = field(default_factory=set)
     first: set[str] = field(default_factory=set)
     within: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
@@ -146,6 +151,7 @@ class _Scan:
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
             within=frozenset(self.within), on_results=self.on_results,
             submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
+            asks=frozenset(self.asks),
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
@@ -204,6 +210,8 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
                 scan.submodules.update((name,) if "." in name else ())
             elif operation == _FROM:
                 scan.submodules.add(f"{package}.{name}")
+            elif name in METHODS and (ask := ask_of(code, steps, index, name)):
+                scan.asks.add(ask)
             chain = _extended(scan, chain, operation, name)
         elif operation == _CONST and type(code.co_consts[argument]) is CodeType:
             _note_inner(scan, code, code.co_consts[argument], steps[index + 1 : index + 9])

@@ -14,6 +14,7 @@ from cenote_worker.tracking.audit import Noted
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.files import Files, changed, together
+from cenote_worker.tracking.known_libraries import is_unknown
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
 
@@ -44,14 +45,6 @@ _ASKING: Final = frozenset(
 _ASKING_THEMSELVES: Final = frozenset(("filecmp", "gettext", "linecache", "mimetypes", "netrc", "zipimport"))
 """Modules of the standard library that ask for files which their caller does not speak of."""
 
-_NOT_ASKING: Final = frozenset(
-    ("annotated_types", "attr", "attrs", "cloudpickle", "cycler", "dateutil", "kiwisolver", "matplotlib",
-     "mpl_toolkits", "networkx", "numpy", "pandas", "polars", "pyarrow", "pydantic", "pydantic_core", "rich",
-     "scipy", "seaborn", "six", "sklearn", "statsmodels", "sympy", "torch", "tqdm", "typing_extensions",
-     "xxhash")
-)  # fmt: skip
-"""Installed libraries that look at no file but those that their caller names, which is noticed."""
-
 _ASKED: Final = frozenset(("os", "os.path", "posix", "posixpath", "pathlib", "glob", "shutil", "genericpath"))
 
 _BY_NUMBER: Final = frozenset(("os", "posix", "mmap"))
@@ -59,7 +52,6 @@ _BY_NUMBER: Final = frozenset(("os", "posix", "mmap"))
 
 _IMPORTING: Final = frozenset(("import_module", "find_spec", "iter_modules", "walk_packages"))
 _import_path = sys.path
-_modules = sys.modules
 
 Seen = dict[Location, Version]
 
@@ -189,11 +181,7 @@ def _may_read_unseen(facts: Facts, packages: frozenset[str], noticed: bool) -> b
 
 def _asks_itself(library: str) -> bool:
     """Whether a library may look whether there is a file, and go on without one, which nobody hears of."""
-    top = library.partition(".")[0]
-    if top in sys.stdlib_module_names or top in _NOT_ASKING:
-        return top in _ASKING_THEMSELVES
-    place = getattr(_modules.get(top), "__file__", None)
-    return type(place) is str and is_of_library(place) and "cenote_" not in top
+    return library.partition(".")[0] in _ASKING_THEMSELVES or is_unknown(library)
 
 
 def unseen_by(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]:

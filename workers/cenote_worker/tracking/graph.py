@@ -22,9 +22,10 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, BLIND, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
-from cenote_worker.tracking.facts import NOTHING, facts_of
+from cenote_worker.tracking.facts import NOTHING, Facts, facts_of
 from cenote_worker.tracking.own_modules import imported_of
 from cenote_worker.tracking.packing_unsafe import digest_of_numbers, packed
+from cenote_worker.tracking.sql_texts import UNKNOWN
 from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
@@ -49,6 +50,8 @@ Handler = Callable[["Graph", Any], object]
 
 _referents = gc.get_referents
 _qualname = type.__dict__["__qualname__"].__get__
+_ASKING_BY_ANOTHER_NAME: Final = Facts(asks=frozenset((UNKNOWN,)))
+"""Of whoever has a function of a database's: what it gives to that, his code says by no name that is known."""
 
 
 class Graph:
@@ -247,6 +250,8 @@ class Graph:
         self.tools.add(library)
         if function and "<locals>" not in function:
             self.words.add(function.rpartition(".")[2])
+        if function and library in ("duckdb", "_duckdb"):
+            self.facts |= _ASKING_BY_ANOTHER_NAME
 
     def out_of_sight(self, reason: str) -> None:
         """It may lead anywhere."""

@@ -10,7 +10,16 @@ from types import FunctionType, ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking import arrays, compiled, databases, objects, polars_data, tables, tensors
+from cenote_worker.tracking import (
+    arrays,
+    compiled,
+    databases,
+    duckdb_state,
+    objects,
+    polars_data,
+    tables,
+    tensors,
+)
 from cenote_worker.tracking.classes import Classes, module_of, mro
 from cenote_worker.tracking.frames import Frames, arrow_handlers
 from cenote_worker.tracking.graph import Handler
@@ -28,6 +37,7 @@ _MADE: Final[dict[str, Callable[[ModuleType], dict[type, Handler]]]] = {
     "pydantic_core": compiled.handlers,
     "sqlite3": databases.handlers,
     "csv": tables.handlers,
+    "duckdb": duckdb_state.handlers,
     "torch": tensors.handlers,
 }
 """By library, what gives the handlers for its exact types."""

@@ -51,6 +51,13 @@ _LIBRARY: Final = {
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
+QUIET: Final = frozenset(
+    ("", "__main__", "abc", "builtins", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
+     "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
+     "pathlib", "posixpath", "random", "re", "statistics", "string", "sys", "textwrap", "time", "typing", "warnings")
+)  # fmt: skip
+"""Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
+
 _BENEATH: Final = {
     "sklearn": ("pandas", "numpy", "joblib.parallel"), "scipy": ("numpy",), "pandas": ("numpy",),
     "seaborn": ("pandas", "numpy"), "statsmodels": ("pandas", "numpy"), "plotnine": ("pandas", "numpy"),
@@ -93,7 +100,9 @@ def tells(states: Container[str], used: Iterable[str]) -> bool:
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     """States that a step may use, by the libraries it reaches and the words of its code, even if none is changed."""
     libraries, spoken = set(packages), set(words)
-    found = {"environ", "cwd", "sys.path", "warnings", "logging", "locale"}
+    found = {"environ", "cwd", "sys.path", "warnings", "locale"}
+    if not libraries <= QUIET:
+        found.add("logging")
     if "random" in libraries:
         found.add("random")
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):

@@ -28,7 +28,7 @@ _KEEPING_CACHES: Final = frozenset(
      "os", "pandas", "pathlib", "pickle", "polars", "posixpath", "pyarrow", "pydantic", "random", "re", "scipy",
      "shutil", "sklearn", "statistics", "string", "struct", "subprocess", "sys", "tempfile", "textwrap", "threading",
      "time", "tokenize", "traceback", "types", "typing", "typing_extensions", "unittest", "uuid", "warnings",
-     "weakref", "zipfile", "zoneinfo", "posix", "_io", "_thread", "matplotlib", "torch")
+     "weakref", "zipfile", "zoneinfo", "posix", "_duckdb", "_io", "_thread", "matplotlib", "torch")
 )  # fmt: skip
 """Libraries whose modules change for reasons that no program sees, have nothing to be set, or are known otherwise."""
 

@@ -13,7 +13,8 @@ from typing import Any, Final, Protocol
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import Location, Version, module
+from cenote_worker.trace import DATABASES, Location, Version, key_of, module
+from cenote_worker.tracking import duckdb_state
 from cenote_worker.tracking.classes import (
     Classes,
     attributes,
@@ -25,7 +26,7 @@ from cenote_worker.tracking.classes import (
     qualname,
 )
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.hidden import CALLING_BACK, called_back
+from cenote_worker.tracking.hidden import CALLING_BACK, QUIET, called_back
 from cenote_worker.tracking.insides import (
     Insides,
     different,
@@ -51,13 +52,6 @@ _MISSING: Final = object()
 
 _FUTURE: Final = "__future__"
 """Whose features hold for all cells behind the one that imports them."""
-
-_QUIET: Final = frozenset(
-    ("", "__main__", "abc", "builtins", "collections", "copy", "csv", "dataclasses", "datetime", "decimal", "enum",
-     "fractions", "functools", "heapq", "io", "itertools", "json", "math", "numpy", "operator", "os", "pandas",
-     "pathlib", "posixpath", "random", "re", "statistics", "string", "sys", "textwrap", "time", "typing", "warnings")
-)  # fmt: skip
-"""Libraries that log nothing: whoever uses another one may meet what the user has put into `logging`."""
 
 _ELSEWHERE: Final = frozenset(
     (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
@@ -137,7 +131,9 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
-        libraries = libraries | ({"warnings"} if libraries <= _QUIET else {"warnings", "logging"})
+        if duckdb_state.is_met(libraries):
+            libraries |= {key_of(DATABASES)}
+        libraries = libraries | ({"warnings"} if libraries <= QUIET else {"warnings", "logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()
@@ -326,6 +322,12 @@ class Patches:
             self._keys(_FUTURE, _modules[_FUTURE])
             self._unseen[_FUTURE] = " ".join(sorted(self._features))
         return unseen
+
+    def changed_inside(self, library: str, part: Location) -> None:
+        """It has something of its own that nobody can look at, which only those meet who use it."""
+        self._keys(key_of(part), _modules.get(library))
+        self._called.add(key_of(part))
+        self._unseen[key_of(part)] = fresh()
 
     def _keys(self, dotted: str, target: object) -> set[str]:
         """The attributes that were set on it, for one more."""

@@ -25,9 +25,13 @@ _UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
+UNSEEN: Final = "?"
+"""How versions begin of what cannot be looked into: they can be equal only as tokens."""
+
+
 def fresh() -> Version:
     """A version that nobody else has, in whatever fork of the process."""
-    return Version(f"?{_random(8).hex()}")
+    return Version(f"{UNSEEN}{_random(8).hex()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ def picture_of(
         graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
     return Picture(
         identity=id(root),
-        version=fresh() if graph.opaque else Version(f"?{version}") if graph.sealed else version,
+        version=fresh() if graph.opaque else Version(f"{UNSEEN}{version}") if graph.sealed else version,
         holds=graph.holds,
         covered=graph.covered,
         owned=graph.owned,

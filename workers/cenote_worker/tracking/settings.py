@@ -35,7 +35,8 @@ _MOVING: Final = frozenset(
 
 _LOOKED_AT: Final = frozenset(
     ("numpy", "matplotlib", "seaborn", "decimal", "_decimal", "warnings", "_warnings", "logging", "locale", "_locale",
-     "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "sklearn", "__main__", "cenote_worker")
+     "random", "_random", "pickle", "_pickle", "cloudpickle", "dill", "sklearn", "duckdb", "_duckdb", "__main__",
+     "cenote_worker")
 )  # fmt: skip
 """Libraries whose settings are hidden state, and those whose functions of such names set nothing."""
 

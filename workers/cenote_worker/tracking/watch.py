@@ -14,7 +14,9 @@ from cenote_worker.trace import (
     ABSENT,
     ADDRESS_KNOWN,
     ANYTHING,
+    DATABASES,
     LIBRARIES,
+    RESULTS,
     Location,
     StepTrace,
     Version,
@@ -25,7 +27,7 @@ from cenote_worker.trace import (
     module,
     name,
 )
-from cenote_worker.tracking import anything, pickles, submodules
+from cenote_worker.tracking import anything, databases, duckdb_state, pickles, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
@@ -33,7 +35,9 @@ from cenote_worker.tracking.facts import NOTHING, Facts, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import SEVERAL_NAMES, Files
 from cenote_worker.tracking.footprint import Reach, bound_only
+from cenote_worker.tracking.objects import code_digest
 from cenote_worker.tracking.own_modules import OwnModules, imported_of, named_by
+from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
 
 __builtins__ = BUILTINS
@@ -58,6 +62,7 @@ class Watch:
         """parts: the code of the step, one after the other."""
         facts = facts_of_cell(*parts)
         self._album, self._own_modules, self._cell = album, own_modules, facts
+        self._parts, self._displays = tuple(filter(None, parts)), displays
         self._others, self._told = anything.others_at_work(), anything.is_told()
         own_modules.refresh()
         album.handlers.look_around()
@@ -95,6 +100,7 @@ class Watch:
         told = left is not None and hidden_state.tells(left, used)
         self._states = left if left is not None and told else hidden_state.versions(used)
         self._libraries = album.patches.version
+        self._left = False
         everything = facts | self._met.facts
         self._patchable = album.patches.before(everything, self._met, own_modules.found)
         self._files = FileWatch(
@@ -114,7 +120,9 @@ class Watch:
         patches = self._album.patches
         everything, own = self._cell | self._met.facts, self._own_modules.found
         self._lend(patches.after(self._patchable, everything, self._met.packages, own), bound, budget)
-        named = self._named()
+        databases.look_for_more(everything, self._met.packages | self._cell.imports)
+        asked = self._ask_duckdb(everything)
+        named = self._named() | (asked or set())
         self._roots |= named
         self._roots |= patches.roots(self._met.packages | self._cell.imports)
         if "_" not in self._cell.loads and name("_") not in bound:
@@ -133,12 +141,18 @@ class Watch:
         self._compare_states(facts, reads, writes)
         parts = self._compare_imports(facts, reads, writes)
         self._lend_blind(writes, bound)
+        self._lend_to_duckdb(writes, bound, budget)
+        if asked is None:
+            reads[ANYTHING] = fresh()
         reads |= files_read
         writes |= files_changed
         if "id" in facts.loads and "id" not in self._album.namespace:
             self._nail_down(writes, bound, budget)
         if opaque:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
+        unrepeatable = self._unrepeatable(facts)
+        if not (failure or unrepeatable or ANYTHING in reads or "cenote_worker" in self._met.packages):
+            self._tell_by_origin(reads, writes, budget)
         trace = StepTrace(
             reads=MappingProxyType(reads),
             writes=MappingProxyType(writes),
@@ -146,7 +160,7 @@ class Watch:
             groups=self._groups(reads, writes, budget),
             modules=tuple(sorted(named_by(facts.imports, self._own_modules.new) | parts)),
             opaque=opaque,
-            unrepeatable=self._unrepeatable(facts),
+            unrepeatable=unrepeatable,
             unseen=unseen_by(facts, self._met.packages),
             unportable=MappingProxyType(self._unportable(writes)),
         )
@@ -202,10 +216,39 @@ class Watch:
             if picture is None or kind_of(each) != "name":
                 continue
             if picture.blind:
-                names = {other for other in self._reached if kind_of(other) == "name"}
-                self._album.lend(each, names, anew=each in bound)
+                self._album.lend(each, self._names_reached(), anew=each in bound)
             elif picture.calling:
                 self._album.lend(each, self._code(bound), anew=each in bound)
+
+    def _names_reached(self) -> set[Location]:
+        return {each for each in self._reached if kind_of(each) == "name"}
+
+    def _ask_duckdb(self, facts: Facts) -> set[Location] | None:
+        """What of the user's it may have looked up there; None if anything."""
+        libraries = self._met.packages | {each.partition(".")[0] for each in self._cell.imports}
+        if not duckdb_state.is_met(libraries):
+            return set()
+        if duckdb_state.may_change(facts, libraries):
+            duckdb_state.changed()
+            self._album.patches.changed_inside(duckdb_state.HOME, DATABASES)
+        if duckdb_state.leaves_results(facts):
+            self._album.patches.changed_inside(duckdb_state.HOME, RESULTS)
+            self._left = True
+        if duckdb_state.fetches(facts):
+            self._roots.add(RESULTS)
+        found = duckdb_state.looked_up(facts)
+        return None if found is None else set(map(name, found))
+
+    def _lend_to_duckdb(self, writes: dict[Location, Version], bound: set[Location], budget: Budget) -> None:
+        """What it has inside has all that the step has. Results that are left are left by whoever they were of."""
+        if self._left:
+            self._album.forget((RESULTS,))
+            writes[RESULTS] = self._album.version(RESULTS, budget)
+        for each in (DATABASES, RESULTS):
+            if each in writes:
+                self._album.lend(
+                    each, self._album.kept_by_databases(self._names_reached() | bound), anew=False
+                )
 
     def _code(self, bound: set[Location]) -> set[Location]:
         """What the step has of the user's code, and what that speaks of."""
@@ -279,6 +322,23 @@ class Watch:
         there = {each for each in (facts.submodules - own) | (wanted & new) if submodules.version(each)}
         writes |= {imported(each): submodules.IMPORTED for each in there}
         return there & new
+
+    def _tell_by_origin(
+        self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
+    ) -> None:
+        """What cannot be looked into is told by how it came about: the same code has made the same of the same.
+
+        What was not there is left out: whether a module is looked for depends on what has been imported by now. Where
+        one run finds something and another one nothing, that is told in one of the two.
+        """
+        unseen = self._album.unseen(each for each in writes if kind_of(each) in ("name", "module"))
+        if not unseen:
+            return
+        found = sorted(each for each in reads.items() if each[1] != ABSENT)
+        told = (self._displays, [code_digest(part) for part in self._parts], found)
+        self._album.tell_by_origin(unseen, packed(told))
+        for each in unseen:
+            writes[each] = self._album.version(each, budget)
 
     def _groups(
         self, reads: dict[Location, Version], writes: dict[Location, Version], budget: Budget
