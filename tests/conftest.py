@@ -240,10 +240,10 @@ FOUND = pytest.StashKey[list[str]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if (
-        signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    ):  # as in the background of a shell; children would be so too
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As in the background of a shell, or under `nohup`; children would be so too.
+    for number, usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, usual)
     sys.addaudithook(_forbid_network)
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
         # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.

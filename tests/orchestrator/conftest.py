@@ -23,15 +23,17 @@ def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = Path(tmp_path_factory.mktemp("studio"))
     with pytest.MonkeyPatch.context() as patch, Scripts() as models:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        patch.setenv("PYTHONFAULTHANDLER", "1")
         studio = Studio(folder / "state", models).open()
         yield studio
         studio.close()
 
 
 @pytest.fixture
-def studio(_studio: Studio, request: pytest.FixtureRequest) -> Iterator[Studio]:
+def studio(
+    _studio: Studio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Studio]:
     """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends."""
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     _studio.models.lines.clear()
     _studio.models.calls.clear()
     _studio.models.asked.clear()

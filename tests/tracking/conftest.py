@@ -11,12 +11,13 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.tracking import anything, audit
+from cenote_worker.tracking import anything, audit, files
 
 
 def _passed_over(message: object) -> None:
@@ -26,6 +27,21 @@ def _passed_over(message: object) -> None:
 _passed_over.__module__ = "warnings"
 
 
+def _open_files() -> set[tuple[int, str]]:
+    """Numbers with what they lead to: one that is closed may come to lead to something else."""
+    found = set[tuple[int, str]]()
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add((int(link.name), os.readlink(link)))
+    return found
+
+
+def _of_steps() -> Callable[[], list[int]]:
+    """What others of this process have open, such as a platform that waits for its next test, no step has read."""
+    others = _open_files()
+    return lambda: [number for number, _ in _open_files() - others]
+
+
 @pytest.fixture
 def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Steps]]:
     """Makes namespaces one after the other. Everything that cells may change is put back."""
@@ -33,6 +49,7 @@ def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    monkeypatch.setattr(files, "_descriptors", _of_steps())
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
     main, modules, names, level = (
         sys.modules["__main__"],

@@ -12,6 +12,7 @@ from cenote_worker.trace import ASKS_FOR_TIMES
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.own_threads import OwnThread
 from cenote_worker.tracking.pickles import LOADING
+from cenote_worker.tracking.sql_texts import asks_for_chance
 
 __builtins__ = BUILTINS
 
@@ -205,7 +206,12 @@ def differs_each_time(facts: Facts, packages: frozenset[str]) -> tuple[str, ...]
         reasons.append("it asks the system for something random")
     if any(chain.endswith(_UNSEEDED) for chain in facts.chains):
         reasons.append("it seeds a generator from the system")
+    if any(ask.text is not None and asks_for_chance(ask.text) for ask in facts.asks):
+        reasons.append(ASKS_DATABASES_FOR_CHANCE)
     return tuple(dict.fromkeys(reasons))
+
+
+ASKS_DATABASES_FOR_CHANCE: Final = "it asks a database for a random number or for the time"
 
 
 def logs(facts: Facts) -> bool:

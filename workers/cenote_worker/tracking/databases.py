@@ -20,7 +20,7 @@ from cenote_worker.tracking.caches import CACHE
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.known_libraries import is_unknown
-from cenote_worker.tracking.sql_texts import only_asks
+from cenote_worker.tracking.sql_texts import asks_for_chance, only_asks
 
 __builtins__ = BUILTINS
 
@@ -61,10 +61,16 @@ class Connections:
     def __init__(self) -> None:
         self._known: dict[int, _Mark] = {}
         self._disturbed = 0
+        self._chance = False
 
     def disturb(self) -> None:
         """Something was done that none of them shows: all that are looked at from now on count as changed."""
         self._disturbed += 1
+
+    def asked_for_chance(self) -> bool:
+        """Whether what one of them was asked since somebody last wanted to know may give something else each time."""
+        asked, self._chance = self._chance, False
+        return asked
 
     def stamp(self, value: sqlite3.Connection) -> str:
         """Empty if it does not show what it was asked."""
@@ -79,6 +85,9 @@ class Connections:
         if not _shows_transactions(value, texts, kept=told.currsize < (told.maxsize or 0)):
             return ""
         known, asked = self._known.get(id(value)), told.hits + told.misses
+        fresh = asked - (known.asked if known is not None and known.cache() is cache else 0)
+        if fresh:
+            self._chance |= fresh >= (told.maxsize or 0) or any(map(asks_for_chance, texts[-fresh:]))
         same = known is not None and known.cache() is cache and known.others == others
         if known is not None and same and self._has_only_asked(known, asked, texts, told.maxsize):
             stamp = known.stamp

@@ -79,6 +79,18 @@ _PURE: Final = frozenset(
 )  # fmt: skip
 """Functions that give something for what they are given, and do nothing else."""
 
+_CHANCE: Final = frozenset(
+    ("age", "current_date", "current_localtime", "current_localtimestamp", "current_time", "current_timestamp",
+     "gen_random_uuid", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now", "rand",
+     "random", "randomblob", "sample", "tablesample", "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7")
+)  # fmt: skip
+"""Also in quotes: SQLite's functions of time take `'now'`."""
+
+_OF_NOW: Final = re.compile(
+    r"\b(?:(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|strftime\s*\([^,()]*\))"
+)
+"""Functions of time in SQLite that are given none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
@@ -103,6 +115,12 @@ def only_asks(text: str) -> bool:
     if ";" in bare or not words or words[0] not in _FIRST or not _CHANGING.isdisjoint(words):
         return False
     return all(called in _KEYWORDS | _PURE for called in _CALLED.findall(bare))
+
+
+def asks_for_chance(text: str) -> bool:
+    """Whether a text may give something else each time: it speaks of random numbers, or of what time it is."""
+    bare = _COMMENT.sub(" ", text).lower()
+    return not _CHANCE.isdisjoint(_WORD.findall(bare)) or _OF_NOW.search(bare) is not None
 
 
 def names_in(text: str) -> frozenset[str]:

@@ -383,6 +383,8 @@ class Watch:
 
     def _unrepeatable(self, facts: Facts) -> tuple[str, ...]:
         reasons = anything.differs_each_time(facts, self._met.packages)
+        if databases.CONNECTIONS.asked_for_chance() and anything.ASKS_DATABASES_FOR_CHANCE not in reasons:
+            reasons = (*reasons, anything.ASKS_DATABASES_FOR_CHANCE)
         logs = "logging" in self._met.packages | facts.imports and anything.logs(facts)
         if logs and hidden_state.logs_lines():
             reasons = (*reasons, "it logs where code stands")
