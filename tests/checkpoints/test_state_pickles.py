@@ -235,7 +235,7 @@ REFUSED = {
     "a = vars(type('C', (), {}))": "the table of a class",
     "import mmap, numpy; a = numpy.frombuffer(mmap.mmap(-1, 8), 'u1')[1:]": "an array that lies in a file",
     "import re; a = list(re.finditer('a', 'aaa'))[1]": "re.Match",
-    "import functools\n@functools.cache\ndef a(): pass": "cache",
+    "import functools\n@functools.lru_cache(1)\ndef a(n): return n\na(1), a(2)": "cache",
     "class A:\n  def __reduce__(self): raise SystemError('no')\na = A()": "SystemError: no",
     "class A:\n  def __reduce__(self): return 'b'\na = A()": "pickle",
     "a = []\nfor _ in range(99999): a = [a]": "excessively deep",

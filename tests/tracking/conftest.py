@@ -8,6 +8,7 @@ import logging
 import os
 import random
 import sys
+import tempfile
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -43,9 +44,13 @@ def _of_steps() -> Callable[[], list[int]]:
 
 
 @pytest.fixture
-def in_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Steps]]:
+def in_process(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Steps]]:
     """Makes namespaces one after the other. Everything that cells may change is put back."""
     monkeypatch.chdir(tmp_path)
+    # Temporary files that change are read. SQLite's of this process must not be: to close one ends its locks.
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

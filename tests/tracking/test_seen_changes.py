@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.tracking.steps import Steps
 
-from cenote_worker.trace import Location
+from cenote_worker.trace import Location, file
 
 FOLDER = Path(__file__).parent / "traps"
 TRAPS = [
@@ -39,3 +40,13 @@ def test_what_changes_is_seen(
 
 def test_there_are_traps() -> None:
     assert len(TRAPS) >= 150
+
+
+def test_temporary_files_of_other_tests_are_none_of_a_step_s(
+    steps: Steps, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A platform of this process has its database there: whoever reads and closes it ends the locks of SQLite."""
+    other = tmp_path_factory.mktemp("others") / "database"
+    trace = steps.good(f"import subprocess\ndone = subprocess.run(['touch', {str(other)!r}])")
+    assert other.exists()
+    assert file(str(other)) not in trace.writes
