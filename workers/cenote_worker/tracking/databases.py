@@ -85,23 +85,21 @@ class Connections:
         if not _shows_transactions(value, texts, kept=told.currsize < (told.maxsize or 0)):
             return ""
         known, asked = self._known.get(id(value)), told.hits + told.misses
-        fresh = asked - (known.asked if known is not None and known.cache() is cache else 0)
-        if fresh:
-            self._chance |= fresh >= (told.maxsize or 0) or any(map(asks_for_chance, texts[-fresh:]))
-        same = known is not None and known.cache() is cache and known.others == others
-        if known is not None and same and self._has_only_asked(known, asked, texts, told.maxsize):
-            stamp = known.stamp
-        else:
-            stamp = _random(8).hex()
+        if (
+            known is not None and known.cache() is not cache
+        ):  # that of one which has gone, at the same address
+            known = None
+        times = asked - (known.asked if known is not None else 0)
+        # Each statement since is among the last ones, unless so many came that some have been put out.
+        seen = not times or 0 < times < told.maxsize
+        latest = texts[-times:] if times and seen else ()
+        self._chance |= not seen or any(map(asks_for_chance, latest))
+        same = known is not None and known.others == others and seen and all(map(only_asks, latest))
+        stamp = known.stamp if known is not None and same else _random(8).hex()
         key, table = id(value), self._known
         gone = weakref.ref(cache, lambda _: table.pop(key, None))
         self._known[key] = _Mark(cache=gone, asked=asked, texts=texts, others=others, stamp=stamp)
         return stamp
-
-    def _has_only_asked(self, known: _Mark, asked: int, texts: tuple[str, ...], room: int) -> bool:
-        """Each statement in between is among the last ones, unless so many came that some have been put out."""
-        times = asked - known.asked
-        return not times or (0 < times < room and all(map(only_asks, texts[-times:])))
 
 
 def _shows_transactions(value: sqlite3.Connection, texts: tuple[str, ...], *, kept: bool) -> bool:
