@@ -8,7 +8,7 @@ from cenote.agent import prompts
 from cenote.agent.exchange import lines
 from cenote.agent.observation import NOTHING, error_line, observe
 from cenote.harness.apply import ApplyResult
-from cenote.harness.spoken import listed, shown
+from cenote.harness.spoken import named
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ExecutionResult
 from cenote_worker.trace import Version, key_of, kind_of
@@ -44,8 +44,8 @@ def report(before: Sequence[StepRecord], result: ApplyResult) -> str:
             kept=f", kept {_numbers(record.number for record in kept)}" if kept else "",
         ),
         _renumbered(result.records, before),
-        f"Changed: {_listed(result.changed)}." if result.changed else "",
-        f"Changed files: {_listed(files)}." if files else "",
+        f"Changed: {named(result.changed)}." if result.changed else "",
+        f"Changed files: {named(files)}." if files else "",
         *(_output(record) for record in different),
         "" if different or result.changed or files else prompts.PATCH_SAME,
     )
@@ -110,10 +110,6 @@ def _renumbered(records: Sequence[StepRecord], before: Sequence[StepRecord]) -> 
 
 def _numbers(numbers: Iterable[int]) -> str:
     return ", ".join(map(str, numbers))
-
-
-def _listed(names: Sequence[str]) -> str:
-    return listed(list(map(shown, names)))
 
 
 def _s(items: Sequence[object]) -> str:

@@ -77,9 +77,7 @@ def list_all(arguments: argparse.Namespace) -> int:
 
 
 def create(arguments: argparse.Namespace) -> int:
-    if (
-        not arguments.name
-    ):  # as from a variable that a script has not set; one without a name would stay unfound
+    if not arguments.name:  # as from a variable that a script has not set: nobody would find it again
         raise UsageError("a runtime that stays needs a name: `cenote runtime create NAME`")
     screen = Screen()
     policy = policy_from(arguments)

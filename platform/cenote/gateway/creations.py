@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish
 from cenote.gateway.runtimes import RuntimeRecord
+from cenote.gateway.slow_work import to_its_end
 from cenote.gateway.turns import Turns
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
@@ -78,7 +79,7 @@ class Creations:
     async def _make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
         try:
             async with self._turns.turn(principal):
-                await _to_its_end(self._on_thread(lambda: self._registry.make(principal, record, policy)))
+                await to_its_end(self._on_thread(lambda: self._registry.make(principal, record, policy)))
         except BaseException:
             await self._on_thread(lambda: self._registry.abandon(record))
             raise
@@ -90,12 +91,3 @@ class Creations:
 
     async def _on_thread(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-
-
-async def _to_its_end(work: Coroutine[Any, Any, None]) -> None:
-    """A thread cannot be cancelled: whoever is, waits for it, so that nothing happens behind its back."""
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.shield(task)
-    finally:
-        await asyncio.wait((task,))

@@ -174,9 +174,8 @@ class Registry:
         target = _target(node, here.node if here else "", [each.id for each in self._nodes.describe()])
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "move")).result()
         if here:
-            with suppress(
-                UnknownRuntimeError
-            ):  # it takes its time, and who asks where it is must not wait for that
+            # Before its turn: it takes its time, and who asks where it is must not wait for that.
+            with suppress(UnknownRuntimeError):
                 self._nodes.rest(record.id)
         with self._turn(record.id):
             if here:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
@@ -24,12 +24,17 @@ class SlowWork:
     async def carry_out(self, principal: Principal, work: Callable[[], T]) -> T:
         """In a turn of the principal's tenant. What has begun comes to its end even when nobody waits any more."""
         async with self._turns.turn(principal):
-            doing = asyncio.get_running_loop().run_in_executor(self._pool, work)
-            try:
-                return await asyncio.shield(doing)
-            finally:
-                await asyncio.wait((doing,))  # a thread cannot be cancelled
+            return await to_its_end(asyncio.get_running_loop().run_in_executor(self._pool, work))
 
     def close(self) -> None:
         """What has not begun is not carried out."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+async def to_its_end(work: Awaitable[T]) -> T:
+    """A thread cannot be cancelled: whoever is, waits for it, so that nothing happens behind its back."""
+    doing = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(doing)
+    finally:
+        await asyncio.wait((doing,))

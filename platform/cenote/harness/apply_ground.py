@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from cenote.harness.spoken import listed, shown
+from cenote.harness.spoken import named, shown
 from cenote_security.errors import CenoteError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.trace import Location, Version
@@ -22,7 +22,7 @@ class NotCarriedError(CenoteError):
         super().__init__(self.locations, reason)
 
     def __str__(self) -> str:
-        return f"{listed(list(map(shown, self.locations)))} cannot be carried over: {shown(self.reason)}"
+        return f"{named(self.locations)} cannot be carried over: {shown(self.reason)}"
 
 
 class EffectNotRepeatedError(CenoteError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
@@ -20,10 +20,15 @@ def shown(name: str) -> str:
     return printable(name if len(name) <= MAX_SPOKEN else f"{name[: MAX_SPOKEN - 1]}…")
 
 
-def listed(texts: Collection[str], most: int = MAX_LISTED) -> str:
+def listed(texts: Collection[str]) -> str:
     """`a, b and 7 more`. texts: such as `shown` gives."""
-    named = ", ".join(islice(texts, most))
-    return f"{named} and {len(texts) - most} more" if len(texts) > most else named
+    first = ", ".join(islice(texts, MAX_LISTED))
+    return f"{first} and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else first
+
+
+def named(names: Iterable[str]) -> str:
+    """The same of names and paths as jails give them."""
+    return listed([shown(name) for name in names])
 
 
 def spoken(location: Location) -> str:

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cenote.harness.apply_ground import EffectNotRepeatedError
 from cenote.harness.plan_contents import found_at_first
-from cenote.harness.spoken import listed, shown
+from cenote.harness.spoken import named
 from cenote.runtime.ground import RuntimeGround
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.history.step import START, StepRecord
@@ -123,6 +123,4 @@ def _check_start(source: HostedRuntime, records: Sequence[StepRecord], ground: R
     now = ground.versions(found)
     others = sorted(key_of(each) for each, version in found.items() if now.get(each, version) != version)
     if others:
-        raise UnavailableError(
-            f"the first steps have found another value of {listed(list(map(shown, others)))}"
-        )
+        raise UnavailableError(f"the first steps have found another value of {named(others)}")

@@ -16,7 +16,7 @@ from cenote.harness.patch_errors import (
     not_put_in_again,
 )
 from cenote.harness.plan_contents import found_at_first
-from cenote.harness.spoken import listed, shown
+from cenote.harness.spoken import named
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import NotKeptError, UnavailableError
@@ -256,7 +256,7 @@ class RuntimeGround:
         now = self.versions(found)
         others = [key_of(each) for each, version in found.items() if now.get(each, version) != version]
         if others:
-            names = listed(list(map(shown, sorted(others))))
+            names = named(sorted(others))
             raise NoWayError(f"the first steps have found another value, or another order of one, of {names}")
 
     def _begin_as_then(self) -> None:
