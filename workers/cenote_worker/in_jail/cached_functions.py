@@ -32,9 +32,8 @@ def reduced_cache(cached: Any, namespace: Mapping[str, object]) -> tuple[Any, ..
     entries = remembered(cached, namespace)
     if entries is None:
         return None
-    bare = (
-        "decorating_function" not in cached.cache_parameters.__qualname__
-    )  # the decorator was given no arguments
+    # Whether the decorator was given no arguments.
+    bare = "decorating_function" not in cached.cache_parameters.__qualname__
     made = (cached.__wrapped__, *(() if bare else (cached.cache_parameters()["maxsize"],)))
     return cache_of, made, (entries, cached.cache_info().hits), None, None, fill
 

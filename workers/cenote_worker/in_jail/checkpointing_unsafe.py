@@ -27,7 +27,6 @@ import cloudpickle
 
 from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
-from cenote_worker.in_jail.closed_files import reduced_closed_file
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
@@ -111,8 +110,6 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return leftover
         if (row := reduced_row(obj)) is not None:
             return row
-        if (closed := reduced_closed_file(obj)) is not None:
-            return closed
         if isinstance(obj, _FILES) and kind is not io.BytesIO:
             raise NotKept("an open file cannot be stored")
         if kind in _OVER_TABLES:

@@ -153,7 +153,8 @@ class Worker:
     def _is_costly(self, request: jail_pb2.Request) -> bool:
         """Whether it is a cell that would not let a copy live; but one that somebody has asked for is made."""
         return (
-            request.WhichOneof("body") == "execute"
+            self._costly.are_known
+            and request.WhichOneof("body") == "execute"
             and not request.execute.atomic
             and self._costly.foresees(_inline_code(request.execute.code))
         )
@@ -295,7 +296,7 @@ class Worker:
         content.close()
         # A copy that somebody has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresee
-        has_copy = not self._copies.unkept()
+        has_copy = self._copies.is_kept
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee

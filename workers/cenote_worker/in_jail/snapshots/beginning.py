@@ -46,9 +46,7 @@ def keep_beginning(line: int, lend: Callable[[socket.socket, Beginning], None]) 
     with here, there:
         try:
             pid = fork_beside()
-        except (
-            OSError
-        ):  # no process is to be had: the state is copied before the first cell, if one is by then
+        except OSError:  # no process is to be had; the state is copied before the first cell, if one is then
             return Beginning()
         if pid is None:
             here.close()

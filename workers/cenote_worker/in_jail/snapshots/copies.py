@@ -215,6 +215,11 @@ class Copies:
             self._unkept = _FORESEEN
 
     @property
+    def is_kept(self) -> bool:
+        """Whether the state that was to be kept last is, as far as `take` has heard."""
+        return not (self._unkept or self._ended or self._files.unkept)
+
+    @property
     def is_lost(self) -> bool:
         """Whether the copy that was made last has gone since, as far as `unkept` has heard."""
         return self._ended

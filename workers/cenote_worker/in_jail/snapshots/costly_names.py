@@ -49,6 +49,11 @@ class CostlyNames:
         self._namespace = namespace
         self._costly: dict[str, _Costly] = {}
 
+    @property
+    def are_known(self) -> bool:
+        """Whether there are any."""
+        return bool(self._costly)
+
     def foresees(self, code: str) -> bool:
         """Whether the copy made before this cell would be given up again. To be asked once of each cell."""
         foreseen = False
