@@ -2,9 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+
+from tests.waiting import PATIENCE
+
+
+def everyone() -> list[int]:
+    """Those that the machine runs now. Each may have ended by the time it is looked at."""
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def title(pid: int) -> str:
+    """Its command line, empty when it is gone."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def kill(*pids: int, how: signal.Signals = signal.SIGKILL) -> None:
+    """Each at once, and gone when this returns."""
+    handles = [os.pidfd_open(pid) for pid in pids]
+    for handle in handles:
+        signal.pidfd_send_signal(handle, how)
+    for handle in handles:
+        assert select.select([handle], [], [], PATIENCE)[0]
+        os.close(handle)
 
 
 def runs(pid: int) -> bool:
@@ -19,6 +46,11 @@ def state_of(pid: int) -> str:
 
 def parent_of(pid: int) -> int:
     return int(_stat(pid)[1])
+
+
+def session_of(pid: int) -> int | None:
+    """None for one that is gone."""
+    return int(fields[3]) if (fields := _stat(pid)) else None
 
 
 def _stat(pid: int) -> list[str]:

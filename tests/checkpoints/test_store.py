@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -118,6 +119,26 @@ def test_any_name_is_a_folder_of_its_own(name: str, folder: Path) -> None:
     writer_of(folder, name)
     assert [name] == CheckpointStore(folder).names()
     assert [folder] == [path.parent for path in folder.iterdir()]
+
+
+def test_a_runtime_removed_while_sizes_are_added_up_counts_for_nothing(folder: Path) -> None:
+    """One is made and removed for ever, another stays: its size is the least that is seen."""
+    store(writer_of(folder), a=b"x")
+    checkpoints = CheckpointStore(folder)
+    size, ended = checkpoints.size(), threading.Event()
+
+    def come_and_go() -> None:
+        while not ended.is_set():
+            (folder / "gone").mkdir()
+            (folder / "gone").rmdir()
+
+    other = threading.Thread(target=come_and_go)
+    other.start()
+    try:
+        assert {size} == {checkpoints.size() for _ in range(3_000)}
+    finally:
+        ended.set()
+        other.join()
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201])

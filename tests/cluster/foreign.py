@@ -13,7 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from tests.cluster.standing import living_in, title
+from tests.cluster.standing import living_in
+from tests.processes import title
 from tests.waiting import until
 
 QUICK_NEWS = {

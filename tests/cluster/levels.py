@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
-from tests.cluster.standing import StandingPlatform, title
+from tests.cluster.standing import StandingPlatform
+from tests.processes import title
 
 from cenote.gateway.cluster_nodes import HOSTS
 
@@ -90,10 +91,11 @@ class Accounts:
 
     def _files(self) -> Iterator[str]:
         state = self._platform.state
-        for path in state.rglob("*"):
-            name = str(path.relative_to(state))
-            if not any(fnmatch.fnmatch(name, growing) for growing in GROWING):
-                yield name
+        for folder, inner, files in os.walk(state):  # which passes over what is removed meanwhile
+            for each in (*inner, *files):
+                name = os.path.relpath(os.path.join(folder, each), state)
+                if not any(fnmatch.fnmatch(name, growing) for growing in GROWING):
+                    yield name
 
     def _rows(self) -> Iterator[tuple[str, int]]:
         with closing(sqlite3.connect(self._platform.state / "gateway.db")) as database:

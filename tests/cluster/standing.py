@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import select
-import signal
 import socket
 import sqlite3
 import struct
@@ -16,7 +14,8 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
-from tests.waiting import PATIENCE, until
+from tests.processes import everyone, runs, session_of, title
+from tests.waiting import until
 
 from cenote.gateway.audit.entry import Event
 from cenote.gateway.audit.folder import log_files
@@ -106,8 +105,7 @@ class StandingPlatform:
 
     def marked(self) -> list[int]:
         """All its processes: those of the cluster, the gateway's, keepers, zygotes and jails."""
-        pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-        return [pid for pid in pids if lives(pid) and _mark(pid) == str(self.mark)]
+        return [pid for pid in everyone() if runs(pid) and _mark(pid) == str(self.mark)]
 
     @property
     def joined(self) -> dict[str, str]:
@@ -158,32 +156,9 @@ def _holder(lock: Path) -> int:
     return running.pid
 
 
-def kill(*pids: int) -> None:
-    """Each at once, and gone when this returns."""
-    handles = [os.pidfd_open(pid) for pid in pids]
-    for handle in handles:
-        signal.pidfd_send_signal(handle, signal.SIGKILL)
-    for handle in handles:
-        assert select.select([handle], [], [], PATIENCE)[0]
-        os.close(handle)
-
-
 def living_in(session: object) -> list[int]:
     """The processes of a session, but for those that nobody has buried yet."""
-    pids = (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-    return [pid for pid in pids if lives(pid) and _fields(pid)[3:4] == [str(session)]]
-
-
-def lives(pid: int) -> bool:
-    """Whether it does anything still: one that nobody has buried yet does not."""
-    return _fields(pid)[:1] not in ([], ["Z"], ["X"])
-
-
-def _fields(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
+    return [pid for pid in everyone() if runs(pid) and str(session_of(pid)) == str(session)]
 
 
 def descriptors(pid: int) -> int:
@@ -195,11 +170,4 @@ def _mark(pid: int) -> str:
         lines = Path(f"/proc/{pid}/limits").read_text().splitlines()
     except OSError:
         return ""
-    return next(line.split()[3] for line in lines if line.startswith("Max file locks"))
-
-
-def title(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
+    return next((line.split()[3] for line in lines if line.startswith("Max file locks")), "")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill, living_in
+from tests.cluster.standing import StandingPlatform, living_in
+from tests.processes import kill
 from tests.waiting import until
 
 from cenote import SandboxPolicy, connect

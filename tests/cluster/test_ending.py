@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, kill, lives, living_in
+from tests.cluster.standing import StandingPlatform, living_in
+from tests.processes import kill, runs
 from tests.waiting import until
 
 from cenote import PythonRuntime
@@ -38,12 +39,13 @@ class Doomed:
 
     @property
     def left(self) -> list[int]:
-        return [*filter(lives, self.others), *living_in(self.session)]
+        return [*filter(runs, self.others), *living_in(self.session)]
 
     def end(self) -> None:
         """Whatever the test has shown."""
-        with suppress(ProcessLookupError):
-            kill(*self.left)
+        for pid in self.left:
+            with suppress(ProcessLookupError):
+                kill(pid)
         with suppress(CenoteError):
             self.runtime.close()
 

@@ -6,7 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill, until
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
+from tests.waiting import until
 
 import cenote
 from cenote import PythonRuntime

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 from tests.waiting import until
 
 from cenote.runtime import PythonRuntime

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 
 from cenote import PythonRuntime
 from cenote.harness import ApplyOptions, Patch, Progress

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.cluster.standing import lives
+from tests.processes import runs
 
 from cenote_worker.cluster.process_ends import awaited_end
 
@@ -20,7 +20,7 @@ def test_they_are_gone_behind_it() -> None:
     first.wait()
     with awaited_end([first.pid, second.pid], 60):
         second.kill()
-    assert not lives(second.pid)
+    assert not runs(second.pid)
     second.wait()
 
 
@@ -29,6 +29,6 @@ def test_one_that_does_not_end_is_not_waited_for_for_ever() -> None:
     process = asleep()
     with awaited_end([process.pid], 0.05):
         pass
-    assert lives(process.pid)
+    assert runs(process.pid)
     process.kill()
     process.wait()

@@ -22,7 +22,8 @@ from typing import NamedTuple
 
 import pytest
 from tests.cluster.levels import Accounts, Levels, in_jail, risen, table
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 from tests.waiting import until
 
 import cenote

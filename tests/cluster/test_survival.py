@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, descriptors, kill, living_in
+from tests.cluster.standing import StandingPlatform, descriptors, living_in
+from tests.processes import kill
 from tests.waiting import until
 
 import cenote

@@ -7,7 +7,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 from tests.waiting import until
 
 import cenote

@@ -14,7 +14,8 @@ from shutil import which
 
 import pytest
 from tests.cluster.foreign import RayMachine
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 from tests.waiting import until
 
 pytestmark = [

@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from tests.cluster.foreign import RayMachine
 from tests.cluster.long_cell import Running, check_whole
-from tests.cluster.standing import StandingPlatform, kill
+from tests.cluster.standing import StandingPlatform
+from tests.processes import kill
 from tests.waiting import until
 
 import cenote

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import threading
 from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
+from tests.processes import everyone, kill, title
 from tests.waiting import PATIENCE, until
 
 import cenote
@@ -93,7 +92,7 @@ class Studio:
     def last_words(self) -> str:
         """The platform's log, behind which whoever still works on teams has written what each of its threads does."""
         for pid in self.orchestrators():
-            kill(pid, signal.SIGABRT)
+            kill(pid, how=signal.SIGABRT)
         return StateFolder(path=self.folder).log.read_text(errors="replace")[-20_000:]
 
 
@@ -101,20 +100,5 @@ def code(text: str) -> str:
     return f"```python\n{text}\n```"
 
 
-def kill(pid: int, how: signal.Signals = signal.SIGKILL) -> None:
-    """At once; it is gone when this returns."""
-    handle = os.pidfd_open(pid)
-    signal.pidfd_send_signal(handle, how)
-    assert select.select([handle], [], [], PATIENCE)[0]
-    os.close(handle)
-
-
 def processes(module: str) -> list[int]:
-    numbers = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return [pid for pid in numbers if module in title(pid)]
-
-
-def title(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    return ""
+    return [pid for pid in everyone() if module in title(pid)]

@@ -8,6 +8,7 @@ import os
 import resource
 import signal
 import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from tests.walls.jails import zygote_pid
 
 from cenote_security.errors import UnavailableError
 from cenote_security.walls import user_ids
+from cenote_security.walls.limits import tasks_of
 from cenote_security.walls.user_ids import BLOCKS, FIRST, PER_ZYGOTE, UserIds
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.seats import Seats
@@ -187,6 +189,21 @@ def test_one_user_for_all() -> None:
     """Where a container has no more, seats make no difference."""
     shared = UserIds(65_533, shared=True)
     assert {65_533} == {shared.own, shared.of(1), shared.of(2)}
+
+
+def test_who_ends_while_users_are_counted_is_no_error(tmp_path: Path) -> None:
+    """Its folder is there, and what is in that is not any more: the kernel says so by an error of its own."""
+    process = subprocess.Popen(["sleep", "600"])
+    folder = os.open(f"/proc/{process.pid}", os.O_RDONLY | os.O_DIRECTORY)
+    process.kill()
+    process.wait()
+    (tmp_path / str(process.pid)).symlink_to(f"/proc/self/fd/{folder}")
+    (tmp_path / str(os.getpid())).symlink_to("/proc/self")
+    threads = len(os.listdir("/proc/self/task"))
+    try:
+        assert threads == tasks_of(os.getuid(), tmp_path)
+    finally:
+        os.close(folder)
 
 
 @given(st.integers(2, 6), st.lists(st.integers(0, 8)))

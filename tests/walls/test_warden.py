@@ -6,11 +6,10 @@ import os
 import secrets
 import signal
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from tests.processes import runs, state_of, tree_of
+from tests.processes import everyone, runs, state_of, status_of, tree_of
 from tests.waiting import until
 from tests.walls.conftest import StartJail
 from tests.walls.jails import InJailError, Jail
@@ -152,14 +151,9 @@ def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJai
     until(lambda: not any(_named(name) for _ in range(20)))  # one look may miss what is there
 
 
-def _named(name: str) -> list[Path]:
+def _named(name: str) -> list[int]:
     """Processes of this name."""
-    found = []
-    for comm in Path("/proc").glob("[0-9]*/comm"):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            if comm.read_text().strip() == name:
-                found.append(comm)
-    return found
+    return [pid for pid in everyone() if status_of(pid).get("Name") == name]
 
 
 def test_first_to_go_when_memory_is_short(level: str, start_jail: StartJail) -> None:

@@ -95,12 +95,18 @@ def data_in_use(proc: int) -> int:
     return 0
 
 
-def tasks_of(uid: int) -> int:
-    """How many processes and threads of a user the machine runs now. Without a user namespace they all count."""
+def tasks_of(uid: int, proc: Path = Path("/proc")) -> int:
+    """How many processes and threads of a user the machine runs now. Without a user namespace they all count.
+
+    One that ends while it is looked at counts for nothing, wherever the look at it has got to.
+    """
     total = 0
-    for status in Path("/proc").glob("[0-9]*/status"):
+    for process in proc.iterdir():
+        if not process.name.isdecimal():
+            continue
         with suppress(OSError):
-            fields = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
+            status = (process / "status").read_text()
+            fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
             if int(fields["Uid"].split()[0]) == uid:
                 total += int(fields["Threads"])
     return total

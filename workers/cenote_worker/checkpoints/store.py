@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -230,7 +231,9 @@ def _local_children(root: Path) -> list[str]:
 
 def _local_size(root: Path) -> int:
     size = 0
-    for path in root.glob(f"*/*{SUFFIX}"):
-        with suppress(FileNotFoundError):  # swept just now
-            size += path.stat().st_size
+    for name in _local_children(root):
+        with suppress(FileNotFoundError), os.scandir(root / name) as files:  # removed just now
+            for file in files:
+                with suppress(FileNotFoundError):  # swept just now
+                    size += file.stat().st_size if file.name.endswith(SUFFIX) else 0
     return size
