@@ -17,7 +17,7 @@ from cenote_security.ids import RuntimeId
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.cluster.node import ARRIVAL, QUIET, HostGone, Node
+from cenote_worker.cluster.node import ARRIVAL, LONGEST_UNREST, QUIET, HostGone, Node
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
@@ -136,7 +136,7 @@ class FakeHost:
 class World:
     """A node whose hosts are hired from `staff`; when that is empty as one is asked for, none can be had.
 
-    coming: when they come, or it is said that they do not.
+    coming: when they come, or it is said that they do not. busy: whether no processor has nothing to do.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -147,6 +147,7 @@ class World:
         self.coming.set()
         references = KeptReferences(self.keeper, "n", 1 << 20)
         self.now = self.pace = 0.0
+        self.busy = False
         self.node = Node(
             node="n",
             folder=folder,
@@ -154,6 +155,7 @@ class World:
             hire=self._hire,
             references=references,
             clock=self._read_clock,
+            idle=lambda: 0.0 if self.busy else self.now,
         )
 
     def host(self, name: str, dying: str = "") -> FakeHost:
@@ -226,6 +228,24 @@ def test_a_further_host_is_started_when_nobody_waits_for_a_runtime(world: World)
     assert world.now >= bound + QUIET
     world.node.dissolve()
     assert not world.node.await_quiet()
+
+
+def test_a_further_host_is_started_when_a_processor_is_free_or_has_not_been_for_long(world: World) -> None:
+    """What works meanwhile works with hosts that are there; at once where there are none any more."""
+    only = world.host("a")
+    world.staff = [only]
+    world.node.create(assignment())
+    world.busy, world.pace, began = True, LONGEST_UNREST / 8, world.now
+    assert world.node.await_quiet()
+    assert world.now >= began + LONGEST_UNREST
+    world.busy, began = False, world.now
+    assert world.node.await_quiet()
+    assert world.now < began + LONGEST_UNREST
+    world.busy, world.pace = True, 0.0
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(world.node.await_quiet)
+        world.node.left(only.id)
+        assert waiting.result(PATIENCE)
 
 
 def test_a_host_that_dies_while_it_binds_is_replaced(world: World) -> None:

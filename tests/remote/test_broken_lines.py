@@ -186,6 +186,18 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
     assert not thread.is_alive()
 
 
+def test_a_line_that_was_closed_is_no_broken_one(
+    platform: SmallPlatform, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody thinks of another try, for which whoever closes a runtime would wait."""
+    tries: list[float] = []
+    monkeypatch.setattr(patience.Patience, "broke", lambda _, now: tries.append(now))
+    runtime = connect(platform)
+    assert runtime.execute("x = 1").success
+    runtime.close()
+    assert [] == tries
+
+
 def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> None:
     """Its client is told at once what has become of it: not that nothing has run, as of a wrong name."""
     runtime = connect(own_platform)

@@ -20,6 +20,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.cluster.processors import idle_seconds
 from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
@@ -36,8 +37,11 @@ ARRIVAL: Final = 15.0
 """Seconds for a client to come that was told where its runtime is: until then it does not end for want of clients."""
 
 QUIET: Final = 0.5
-"""Seconds without a runtime that is bound, before a further host is started: that takes more than a processor-second,
-which whoever makes many runtimes at once would wait for."""
+"""Seconds without a runtime that is bound, and with a processor to spare, before a further host is started: that
+takes more than a processor-second, which whoever makes many runtimes at once, or works with them, would wait for."""
+
+TO_SPARE: Final = 0.5
+"""Of a processor: of two, a client that sends one small cell after the other leaves as much, several do not."""
 
 LONGEST_UNREST: Final = 10.0
 """Seconds that a further host is put off for at most."""
@@ -96,6 +100,7 @@ class Node:
         hire: Callable[[], None],
         references: KeptReferences,
         clock: Callable[[], float] = time.monotonic,
+        idle: Callable[[], float] = idle_seconds,
     ) -> None:
         self.id = node
         self._keeper = KeeperClient(folder, RETURN_SECONDS)
@@ -109,6 +114,7 @@ class Node:
         self._turns: dict[str, threading.Lock] = {}
         """Of one runtime: who binds it, and who asks where it is, come one after the other."""
         self._clock = clock
+        self._idle = idle
         self._binding = 0
         """How many runtimes are being bound."""
         self._bound = -QUIET
@@ -155,17 +161,16 @@ class Node:
     def await_quiet(self) -> bool:
         """Returns when a host may be started: at once where there is none. False when none is wanted any more."""
         with self._news:
-            until = self._clock() + LONGEST_UNREST
-            while self._hosts and self._placement.most:
-                left = min(self._unrest(), until - self._clock())
-                if left <= 0:
-                    break
-                self._news.wait(left)
+            seen, idle = self._clock(), self._idle()
+            until = seen + LONGEST_UNREST
+            while self._hosts and self._placement.most and (now := self._clock()) < until:
+                if now >= seen + QUIET:
+                    spare = self._idle() - idle >= TO_SPARE * (now - seen)
+                    if spare and not self._binding and now >= self._bound + QUIET:
+                        break
+                    seen, idle = now, self._idle()
+                self._news.wait(min(seen + QUIET, until) - now)
             return self._placement.most > 0
-
-    def _unrest(self) -> float:
-        """Seconds until the node is quiet, if nothing happens."""
-        return QUIET if self._binding else self._bound + QUIET - self._clock()
 
     def any_address(self) -> str:
         """For components, of any host: each has all values of the node. Raises UnavailableError."""

@@ -187,6 +187,8 @@ class Session:
         patience = Patience()
         while self.ended is None:
             end = await self._attempt(patience)
+            if self.ended is not None:  # whoever has closed it waits for the end of this
+                return
             pause = None if end.final else patience.broke(self._loop.time())
             if pause is None:
                 self._end(end.error)

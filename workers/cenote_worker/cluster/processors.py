@@ -1,0 +1,10 @@
+"""What the processors of this machine have to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def idle_seconds() -> float:
+    """For how long they had nothing to do since the machine's start, all of them together."""
+    return float(Path("/proc/uptime").read_text().split()[1])
