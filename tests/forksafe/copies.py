@@ -83,7 +83,7 @@ def python_thread() -> object:
 
 def executor() -> object:
     pool = HELD.setdefault("pool", ThreadPoolExecutor(2))
-    return list(pool.map(abs, range(4), timeout=1))
+    return list(pool.map(abs, range(4), timeout=PATIENCE / 2))
 
 
 def event_loop() -> object:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from mmap import PAGESIZE, mmap
 
 import pytest
+from tests.descriptors import opened
 
 from cenote_worker.zygote.counters import Counters
 
@@ -35,11 +36,10 @@ def test_each_look_is_at_what_is_now(counters: Counters) -> None:
 def test_the_next_process_has_its_own(counters: Counters) -> None:
     """And the files of the one before are closed. Of one that has ended nothing is known."""
     counters.sample(os.getpid(), 0.0)
-    opened = len(os.listdir("/proc/self/fd"))
+    assert opened(f"/proc/{os.getpid()}/")
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
-        pipe = 1
         assert counters.sample(other.pid, 0.0) is not None
-        assert len(os.listdir("/proc/self/fd")) == opened + pipe
+        assert [] == opened(f"/proc/{os.getpid()}/")
     assert counters.sample(other.pid, 0.0) is None
     assert counters.waited(other.pid) == 0.0
     assert counters.sample(os.getpid(), 0.0) is not None

@@ -12,10 +12,11 @@ from dataclasses import replace
 from functools import partial
 
 import grpc
+import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.gateway.world import BARE, Description, World, refused
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
@@ -25,6 +26,7 @@ from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_worker.serving.doors import Doors
+from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
 
@@ -176,12 +178,17 @@ def test_what_strangers_send_is_not_parsed(world: World) -> None:
     assert "token" in texts[0]
 
 
-def test_a_lease_ends_a_runtime_that_nobody_uses(world: World) -> None:
+def test_a_lease_ends_a_runtime_that_nobody_uses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while it has a client; after that its name is free and its part of the quotas given back."""
+    attached, remove_idle = threading.Event(), RuntimeServer.remove_idle
+    monkeypatch.setattr(
+        RuntimeServer, "remove_idle", lambda *asked: attached.wait(PATIENCE) and remove_idle(*asked)
+    )
     acme = world.user("acme")
     made = acme.create("", lease=0.2)
     line = acme.line(made)
     line.welcome()
+    attached.set()
     threading.Event().wait(0.6)  # some looks of those who look after leases
     assert line.run("1").success
     line.finish()

@@ -55,6 +55,14 @@ def ended(pid: int) -> int:
     return os.pidfd_open(pid)
 
 
+def watched(folder: Path) -> tuple[KeeperWatch, threading.Thread]:
+    """With the thread that watches."""
+    before = set(threading.enumerate())
+    watching = KeeperWatch(folder)
+    (thread,) = set(threading.enumerate()) - before
+    return watching, thread
+
+
 def wait_readable(descriptor: int) -> None:
     poll = select.poll()
     poll.register(descriptor, select.POLLIN)
@@ -307,7 +315,7 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
         leaver.drop("a")
         left.set()
 
-    watching = KeeperWatch(folder)
+    watching, thread = watched(folder)
     watching.add(refill)
     os.kill(pid_of(folder), signal.SIGKILL)
     assert reached.wait(PATIENCE)
@@ -317,6 +325,7 @@ def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     assert left.wait(PATIENCE)
     assert leaver.get("a") is None
     watching.close()
+    thread.join(PATIENCE)  # it may be about to start the next one still, behind the end of this one
     client.close()
     leaver.close()
 
@@ -332,9 +341,7 @@ def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
         go_on.wait(PATIENCE)
         ensure_keeper(folder)
 
-    before = set(threading.enumerate())
-    closed = KeeperWatch(folder)
-    (thread,) = set(threading.enumerate()) - before
+    closed, thread = watched(folder)
     monkeypatch.setattr(watch, "ensure_keeper", start_in_a_while)
     os.kill(pid_of(folder), signal.SIGKILL)
     assert starting.wait(PATIENCE)

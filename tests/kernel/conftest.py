@@ -137,9 +137,19 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def kernel(sink: RecordingSink, process: None) -> Iterator[Kernel]:
-    yield Kernel(sink)
+def kernel(sink: RecordingSink, process: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kernel]:
+    kernel, opened = Kernel(sink), list[asyncio.AbstractEventLoop]()
+    new_event_loop = asyncio.new_event_loop
+
+    def remembered() -> asyncio.AbstractEventLoop:
+        opened.append(new_event_loop())
+        return opened[-1]
+
+    monkeypatch.setattr(asyncio, "new_event_loop", remembered)
+    yield kernel
     asyncio.set_event_loop(None)
+    for loop in opened:
+        loop.close()  # else it closes itself in whichever test it is collected
 
 
 @pytest.fixture

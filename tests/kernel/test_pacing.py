@@ -98,6 +98,7 @@ def test_a_stop_between_two_looks_is_not_lost():
 
 
 def test_a_sink_that_fails_ends_the_thread_only(sink):
+    before = set(threading.enumerate())
     output = OutputBuffer(sink)
     for _ in range(BURST):
         output.write("stdout", "x\n")
@@ -113,4 +114,4 @@ def test_a_sink_that_fails_ends_the_thread_only(sink):
         output.write("stdout", "x" * BUFFERED_CHARS)
     sink.write = plain
     output.drain()
-    assert all(thread.name != "output" for thread in threading.enumerate())
+    assert all(thread.name != "output" for thread in {*threading.enumerate()} - before)

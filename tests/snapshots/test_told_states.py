@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.carry.moves import carry, ran
+from tests.processes import status_of
 from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
@@ -203,12 +203,8 @@ def _copies(runtime: PythonRuntime) -> list[int]:
     """Processes beside the worker, of this jail: as the machine numbers them."""
     inside = runtime.execute("import os; os.getpid()").value
     runtime.snapshot()  # then none is about to be made
-    own = {pid: Path(f"/proc/{pid}/status").read_text() for pid in descendants(os.getpid())}
-    workers = [pid for pid, status in own.items() if inside == _field(status, "NSpid")]
-    wardens = [_field(own[pid], "PPid") for pid in workers]
-    return [pid for pid, status in own.items() if _field(status, "PPid") in wardens and pid not in workers]
-
-
-def _field(status: str, key: str) -> str:
-    """The last of its numbers: as the innermost namespace has it."""
-    return status.partition(f"{key}:")[2].partition("\n")[0].split()[-1]
+    own = {pid: status for pid in descendants(os.getpid()) if (status := status_of(pid))}
+    # The last of the numbers is as the innermost namespace has it.
+    workers = [pid for pid, status in own.items() if inside == status["NSpid"].split()[-1]]
+    wardens = [own[pid]["PPid"] for pid in workers]
+    return [pid for pid, status in own.items() if status["PPid"] in wardens and pid not in workers]
