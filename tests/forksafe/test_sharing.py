@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from tests.forksafe.sharing_process import HELD
 
-from cenote_worker.zygote.sharing import Sharing, sharing
+from cenote_worker.zygote import sharing as sharing_module
+from cenote_worker.zygote.sharing import Sharing, areas, shared_of, sharing
 
 
 def seen(what: str) -> tuple[Sharing, Sharing]:
@@ -32,6 +34,24 @@ def test_memory_that_the_copy_has_not_is_not_looked_at() -> None:
     """Filling an array of its own costs a cell nothing."""
     before, after = seen("fill")
     assert after.copied - before.copied < HELD // 8
+
+
+HELD_BY_IT = (1 << 23) // os.sysconf("SC_PAGE_SIZE")
+WAITING = "held = bytearray(b'x') * (1 << 23); print(flush=True); input()"
+
+
+def test_samples_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, or with all that lies between them."""
+    command = [sys.executable, "-c", WAITING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        memory = areas(waiting.pid)
+        together = shared_of(memory, waiting.pid)
+        monkeypatch.setattr(sharing_module, "_FAR_APART", 0)
+        assert together == shared_of(memory, waiting.pid)
+        assert together.copied >= HELD_BY_IT // 2
+        waiting.communicate(b"\n")
 
 
 def test_a_process_that_is_gone() -> None:

@@ -106,6 +106,19 @@ def test_a_version_comes_back_exactly_and_so_does_what_it_replaced(
         assert wanted == picture(top)
 
 
+def test_the_last_version_does_where_nothing_has_changed(top: Path, versions: WorkdirVersions) -> None:
+    """It has to be there still, and the directory as it was."""
+    furnish(top)
+    assert 1 == versions.record(1, or_last=True).version
+    assert 1 == versions.record(2, or_last=True).version
+    ransack(top)
+    assert 3 == versions.record(3, or_last=True).version
+    versions.drop(3)
+    again = versions.record(4, or_last=True)
+    assert (True, 4) == (again.kept, again.version)
+    assert [1, 4] == sorted(versions.numbers())
+
+
 NAMES = st.sampled_from(["a", "b", "c", "d/a", "d/b", "d/e/a"])
 ACTIONS = st.one_of(
     st.tuples(st.just("write"), NAMES, st.binary(max_size=3)),

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.pulse import EVERY, FIRST
 from cenote_worker.zygote.counters import Counters
 from cenote_worker.zygote.descriptors import PULSE
-from cenote_worker.zygote.sharing import sharing
+from cenote_worker.zygote.sharing import areas, shared_of
 from cenote_worker.zygote.snapshot_tax import SnapshotTax
 
 _NANOSECONDS: Final = 10**9
@@ -41,12 +42,14 @@ class Pulse:
         self._began = self._waited = self._last = self._looked = 0.0
         self._waited_before: float | None = None
         """What it had waited when its copy was made, while no cell has been seen since."""
+        self._areas: tuple[int, Sequence[range]] | None = None
+        """Of the copy that was looked at last, with its pid."""
 
     def copied(self, worker: int) -> None:
         """A copy of it was made just now. Until its next cell begins it does not work."""
         sample = self._counters.sample(worker, 0.0)
         self._tax = None if sample is None else SnapshotTax(sample)
-        self._last = 0.0
+        self._last, self._areas = 0.0, None
         self._waited_before = self._counters.waited(worker)
 
     def beat(self, worker: int, *, shares: bool) -> bool:
@@ -76,7 +79,11 @@ class Pulse:
 
     def is_too_much(self, worker: int, copy: int) -> bool:
         """Whether the copies are to be given up. copy: the newest of them. For a cell that is suspected."""
-        return self._tax is not None and self._tax.is_too_much(sharing(worker, copy))
+        if self._tax is None:
+            return False
+        if self._areas is None or self._areas[0] != copy:
+            self._areas = copy, areas(copy)
+        return self._tax.is_too_much(shared_of(self._areas[1], worker))
 
 
 def _beats() -> int:

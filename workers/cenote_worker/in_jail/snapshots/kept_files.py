@@ -41,16 +41,12 @@ class KeptFiles:
 
     def keep(self) -> int:
         """The number of a version that is equal to the directory now: one from before where nothing has changed."""
-        if (same := self._versions.still()) is not None:
-            self.unkept = ""
-            return same
-        number = time.monotonic_ns()
-        recorded = self._versions.record(number)
+        recorded = self._versions.record(time.monotonic_ns(), or_last=True)
         if not recorded.kept:
             self.unkept = f"the working directory is not kept: {recorded.skipped[0].reason}"
             return NONE
         self.unkept = ""
-        return number
+        return recorded.version
 
     def bring(self, number: int, paths: Collection[str]) -> str:
         """Makes these paths what they were in a version. Gives why they are not that now; empty when they are.

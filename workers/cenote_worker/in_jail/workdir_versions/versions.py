@@ -11,7 +11,7 @@ import stat
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from cenote_worker.in_jail.forking.memory_map import MemoryMap
+from cenote_worker.in_jail.forking.memory_map import shared_files
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions import bringing, clock
 from cenote_worker.in_jail.workdir_versions.bringing import InUse, NotBrought
@@ -42,12 +42,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """kept: whether there is a version now; if not, `skipped` says why for the path `""`.
+    """kept: whether there is a version now; if not, `skipped` says why for the path `""`. version: its number.
 
     copied: files whose bytes were copied, and bytes: how many. skipped: at most MAX_SKIPPED; not_named: further ones.
     """
 
     kept: bool
+    version: int = 0
     copied: int = 0
     bytes: int = 0
     skipped: tuple[Skipped, ...] = ()
@@ -76,26 +77,19 @@ class WorkdirVersions:
         self._last_version: int | None = None
         self._fine_clock: bool | None = None
 
-    def record(self, version: int) -> Recorded:
-        """Keep the directory as it is now. Never raises: what is in it, and around it, is a cell's doing."""
+    def record(self, version: int, *, or_last: bool = False) -> Recorded:
+        """Keep the directory as it is now. Never raises: what is in it, and around it, is a cell's doing.
+
+        or_last: if it is as it was then, the last version will do, and nothing is written.
+        """
         try:
-            return self._record(version)
+            return self._record(version, or_last)
         except TooManyEntries:
             return _nothing("there are too many files")
         except OSError as error:
             return _nothing(error.strerror or str(error))
         except Exception as error:  # a cell may have replaced what this calls
             return _nothing(f"{type(error).__name__}: {error}"[:200])
-
-    def still(self) -> int | None:
-        """The last version, if the directory is as it was then. Never raises. Costs the look, and nothing on disk."""
-        try:
-            if self._last_version is None or not self._store.has(self._last_version):
-                return None
-            tree = self._look()
-            return self._last_version if not self._take_over(tree) and tree == self._last else None
-        except Exception:  # `record` will say why
-            return None
 
     def numbers(self) -> list[int]:
         """Of all versions that are kept."""
@@ -142,17 +136,21 @@ class WorkdirVersions:
 
     # -- recording --
 
-    def _record(self, version: int) -> Recorded:
+    def _record(self, version: int, or_last: bool) -> Recorded:
         tree = self._look()
         changed = self._take_over(tree)
-        self._wait_for_a_tick(changed, tree)
-        copies = _Copies(self._top, self._store)
-        for path in changed:
-            tree[path] = copies.take(path, tree[path].signature)
-        self._save(version, tree)
+        last, copies = self._last_version, _Copies(self._top, self._store)
+        if or_last and last is not None and tree == self._last and not changed and self._store.has(last):
+            version = last
+        else:
+            self._wait_for_a_tick(changed, tree)
+            for path in changed:
+                tree[path] = copies.take(path, tree[path].signature)
+            self._save(version, tree)
         skipped = [Skipped(path=path, reason=entry.reason) for path, entry in tree.items() if entry.reason]
         return Recorded(
             kept=True,
+            version=version,
             copied=copies.files,
             bytes=copies.bytes,
             skipped=tuple(skipped[:MAX_SKIPPED]),
@@ -162,7 +160,7 @@ class WorkdirVersions:
     def _look(self) -> Tree:
         tree = scan(self._top)
         # A look at the process's memory takes longer than one at a small directory.
-        if any(entry.kind == "file" for entry in tree.values()) and (mapped := _shared_files()):
+        if any(entry.kind == "file" for entry in tree.values()) and (mapped := shared_files()):
             for path, entry in tree.items():
                 if entry.signature.inode in mapped:
                     tree[path] = entry._replace(signature=entry.signature.doubted())
@@ -273,11 +271,6 @@ class _Copies:
 
 def _nothing(reason: str) -> Recorded:
     return Recorded(kept=False, skipped=(Skipped(path="", reason=reason),))
-
-
-def _shared_files() -> frozenset[int]:
-    """Inodes of files that this process may be writing to through memory, which leaves no trace in their times."""
-    return frozenset(region.inode for region in MemoryMap().shared_with_copies())
 
 
 __all__ = ["InUse", "NotBrought", "Recorded", "Restored", "Skipped", "VersionLost", "WorkdirVersions"]
