@@ -243,12 +243,13 @@ class Forked(KeptOnly):
             shutil.copytree(self.root / "work", self.root / f"files {self._head}")
         return True
 
-    def rollback(self, step: int) -> None:
+    def rollback(self, step: int) -> tuple[str, ...]:
         self.live.close()
         self.live = self._copy(self.states[step])
         self._clear()
         shutil.copytree(self.root / f"files {step}", self.root / "work", dirs_exist_ok=True)
         self._head = step
+        return ()
 
     def _clear(self) -> None:
         for path in (self.root / "work").iterdir():

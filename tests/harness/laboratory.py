@@ -202,11 +202,12 @@ class Laboratory(KeptOnly):
         self.states[self._head] = self.state.copy()
         return True
 
-    def rollback(self, step: int) -> None:
+    def rollback(self, step: int) -> tuple[str, ...]:
         if step not in self.states:
             raise NotKeptError(step)
         self.state = self.states[step].copy()
         self._head = step
+        return ()
 
     def branch(self, step: int) -> None:
         self._head = step

@@ -138,6 +138,14 @@ def test_what_cannot_come_along_is_named(runtime: PythonRuntime) -> None:
     ok(runtime.execute("a, b = socket.socketpair(); a.send(b'x')"))
 
 
+def test_what_is_in_a_container_or_is_a_number_is_named_too(runtime: PythonRuntime) -> None:
+    """Ends of pipes are numbers, and a list of processes is as useless as they are."""
+    ok(runtime.execute("import os, socket, subprocess\nr, w = os.pipe(); other = -1"))
+    ok(runtime.execute("many = [subprocess.Popen(['true'])]; table = {'line': socket.socket()}"))
+    ok(runtime.execute("x = 1"))
+    assert {"r", "w", "many", "table"} == set(runtime.rollback(2).severed)
+
+
 def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
     """A frozen copy holds no end of a pipe: who waits for its end would wait for ever."""
     ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))

@@ -193,10 +193,11 @@ def _begun(course: Course, ground: Ground, watch: _Watch) -> Walked:
         course = course.begun_from(kept, stored)
         walk = Walk(course, ground, watch)
         try:
-            if ground.head() != course.base or course.base != course.head:
-                ground.rollback(course.base)
+            stays = ground.head() == course.base == course.head
+            if not stays and ground.rollback(course.base) and course.base != START:
+                raise NotKeptError(course.base)
             break
-        except NotKeptError:  # for want of memory, in this moment
+        except NotKeptError:  # for want of memory, in this moment, or since it had pipes or processes
             kept -= {course.base}
             stored.pop(course.base, None)
     if course.continues:

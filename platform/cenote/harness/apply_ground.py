@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -72,8 +72,11 @@ class Ground(Protocol):
         partial: a part of it may still be that of the old line.
         """
 
-    def rollback(self, step: int) -> None:
-        """The live state becomes that after a kept step, and that step the head. Raises NotKeptError: as it was."""
+    def rollback(self, step: int) -> Collection[str]:
+        """The live state becomes that after a kept step, and that step the head. Raises NotKeptError: as it was.
+
+        Gives the names that were connections, pipes or processes, which no kept state has.
+        """
 
     def branch(self, step: int) -> None:
         """The step becomes the head; the live state stays what it is."""

@@ -86,7 +86,8 @@ class Forecast:
     def keep(self, *, partial: bool = False) -> bool:  # noqa: ARG002
         return True
 
-    def rollback(self, step: int) -> None: ...
+    def rollback(self, step: int) -> tuple[str, ...]:  # noqa: ARG002
+        return ()
 
     def branch(self, step: int) -> None: ...
 

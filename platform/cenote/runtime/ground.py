@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -132,17 +132,17 @@ class RuntimeGround:
             self._reruns.completed(self.head())
         return True
 
-    def rollback(self, step: int) -> None:
+    def rollback(self, step: int) -> Collection[str]:
         self._moved = False
         if self._working and self._is_elsewhere(step):
             self._begin_beside(step)
-            return
+            return ()
         if self._second.runs and step != self._second.step:
             self._second.give_up()
             if step == self._waiting:
                 self._reruns.branch(step)
-                return
-        rollback(self._call(partial(self._reruns.rollback, step)))
+                return ()
+        return rollback(self._call(partial(self._reruns.rollback, step))).severed
 
     def _is_elsewhere(self, step: int) -> bool:
         """Whether a jail has to be begun for the state after this step."""

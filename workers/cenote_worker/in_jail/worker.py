@@ -254,7 +254,9 @@ class Worker:
             case "snapshot":
                 reply.kept.step = self._snapshot(request.snapshot.label)
             case "survey":
-                names = severed_names(self._kernel.namespace, self._copies.severed)
+                names = severed_names(
+                    self._kernel.namespace, self._copies.severed, self._copies.severed_pipes
+                )
                 reply.surveyed.severed.extend(names)
                 reply.surveyed.amiss.extend(self._copies.amiss)
                 reply.surveyed.step = self._copies.step

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import replace
+from types import ModuleType
 from typing import Final
 
 import xxhash
@@ -378,7 +379,8 @@ class Album:
         own = self.own_modules.found.get(dotted)
         if own is None:
             return self.patches.values(dotted)
-        return {key: item for key, item in vars(own).items() if type(key) is str and key not in _OF_MODULES}
+        table = {key: item for key, item in vars(own).items() if type(key) is str and key not in _OF_MODULES}
+        return table if type(own) is ModuleType else {**table, "__class__": type(own)}
 
     def modules(self) -> list[Location]:
         """The user's own, and what was set on others."""

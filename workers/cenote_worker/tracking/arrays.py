@@ -108,6 +108,7 @@ def array(
     if base is not None and _tells_addresses(base):
         graph.shown.append((start, start + owner.nbytes))
     offset = value.__array_interface__["data"][0] - start
+    graph.packages.add("numpy")  # whose settings say how it prints and computes
     place = graph.place(owner), offset, _steps(value), value.flags.writeable
     return (_spelled(graph, value.dtype), value.shape, place, held, _data(graph, value))
 
@@ -149,7 +150,9 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
 
 
 def _spelled(graph: Graph, dtype: np.dtype[Any]) -> object:
-    """With what the user has put beside it, which may be anything."""
+    """With what the user has put beside it, which may be anything. Only names of fields can be set."""
+    if dtype.names is not None:
+        graph.cover(dtype)
     spelled = dtype.str if dtype.names is None else str(dtype.descr)
     return spelled if dtype.metadata is None else (spelled, graph.mapping(dict(dtype.metadata)))
 
@@ -174,7 +177,8 @@ def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
     return graph.memory(flat.view("V1").view("u1") if flat.nbytes else b"", value.nbytes)
 
 
-def _scalar(_graph: Graph, value: np.generic) -> object:
+def _scalar(graph: Graph, value: np.generic) -> object:
+    graph.packages.add("numpy")
     return (value.dtype.str, value.tobytes())
 
 

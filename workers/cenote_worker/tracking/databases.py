@@ -34,13 +34,18 @@ _LEGACY: Final = -1
 
 _SETTINGS: Final = ("isolation_level", "autocommit", "in_transaction", "total_changes")
 
-_DOING: Final = frozenset(
-    ("backup", "blobopen", "create_aggregate", "create_collation", "create_function", "create_window_function",
-     "deserialize", "enable_load_extension", "executescript", "interrupt", "load_extension", "set_authorizer",
-     "set_progress_handler", "set_trace_callback", "setconfig", "setlimit", "getattr", "methodcaller", "attrgetter")
+_HANDING: Final = frozenset(
+    ("create_aggregate", "create_collation", "create_function", "create_window_function", "set_authorizer",
+     "set_progress_handler", "set_trace_callback", "getattr", "methodcaller", "attrgetter")
 )  # fmt: skip
-"""Methods of a connection that change it, or its database, by no statement that it keeps; and how one calls a method
-by a name that is put together."""
+"""Methods of a connection that are handed something to call, which need not be a function of the user's: a method of
+a list of his does as well. And how one calls a method by a name that is put together."""
+
+_DOING: Final = _HANDING | {
+    "backup", "blobopen", "deserialize", "enable_load_extension", "executescript", "interrupt", "load_extension",
+    "setconfig", "setlimit",
+}  # fmt: skip
+"""Methods of a connection that change it, or its database, by no statement that it keeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +144,11 @@ def look_for_more(facts: Facts, libraries: Set[str]) -> None:
         not _DOING.isdisjoint(facts.attributes | facts.loads) or any(map(is_unknown, libraries))
     ):
         CONNECTIONS.disturb()
+
+
+def hands_on(facts: Facts) -> bool:
+    """Whether the code may hand a connection something to call."""
+    return not _HANDING.isdisjoint(facts.attributes | facts.loads)
 
 
 def handlers(sqlite: ModuleType) -> dict[type, Handler]:

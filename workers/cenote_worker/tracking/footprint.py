@@ -55,8 +55,10 @@ _BUILTINS: Final = frozenset(
 
 _present = vars(builtins)
 
+_SETTINGS: Final = ("pandas", "numpy", "numpy.ma", "numpy.polynomial", IN_MEMORY)
+
 _STATES: Final = frozenset(
-    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "pandas", "numpy", IN_MEMORY))
+    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", *_SETTINGS))
 ) | {LIBRARIES, module("warnings")}
 """May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
 

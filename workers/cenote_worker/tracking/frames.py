@@ -178,7 +178,17 @@ def arrow_handlers(pyarrow: ModuleType) -> dict[type, Handler]:
                 found[cls] = _arrow_array
             elif pyarrow.DataType in mro(cls) or pyarrow.Scalar in mro(cls):
                 found[cls] = _spelled
-    return found
+    return {cls: _noted(handler) for cls, handler in found.items()}
+
+
+def _noted(handler: Handler) -> Handler:
+    """With the library, which makes objects of others."""
+
+    def described(graph: Graph, value: Any) -> object:
+        graph.packages.add("pyarrow")
+        return handler(graph, value)
+
+    return described
 
 
 def _is_chunked(value: object) -> bool:

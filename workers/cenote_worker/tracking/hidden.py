@@ -61,8 +61,17 @@ QUIET: Final = frozenset(
 _BENEATH: Final = {
     "sklearn": ("pandas", "numpy", "joblib.parallel"), "scipy": ("numpy",), "pandas": ("numpy",),
     "seaborn": ("pandas", "numpy"), "statsmodels": ("pandas", "numpy"), "plotnine": ("pandas", "numpy"),
+    "torch": ("numpy",), "matplotlib": ("numpy",), "networkx": ("pandas", "numpy"),
+    **dict.fromkeys(("polars", "pyarrow", "duckdb", "_duckdb"), ("pandas", "numpy", "decimal")),
+    **dict.fromkeys(("pickle", "_pickle", "cloudpickle", "dill", "joblib", "shelve", "copyreg"),
+                    ("pandas", "numpy", "decimal", "sklearn")),
 }  # fmt: skip
-"""Libraries that use others, whose settings then hold for what is asked of them."""
+"""Libraries that use others or make objects of theirs, whose settings then hold for what is asked of them."""
+
+
+def beneath(libraries: Iterable[str]) -> set[str]:
+    """Those of which these may make objects that nobody has yet."""
+    return {other for library in libraries if library in _BENEATH for other in _BENEATH[library]}
 
 
 def versions(used: Iterable[str]) -> dict[str, Version]:
@@ -109,8 +118,8 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
         found.add("numpy.random")
     if pytorch.asks_generator(libraries, spoken):
         found.add(pytorch.GENERATOR)
-    beneath = {other for library in libraries & _BENEATH.keys() for other in _BENEATH[library]}
-    found.update(state for state, library in _LIBRARY.items() if library in libraries or state in beneath)
+    libraries |= beneath(libraries)
+    found.update(state for state, library in _LIBRARY.items() if library in libraries or state in libraries)
     if IN_MEMORY in _modules:
         found.add(IN_MEMORY)
     if libraries & {"seaborn", "plotnine"} or (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
@@ -26,5 +27,7 @@ def is_unknown(library: str) -> bool:
     top = library.partition(".")[0]
     if top in sys.stdlib_module_names or top in _KNOWN:
         return False
-    place = getattr(_modules.get(top), "__file__", None)
+    module = _modules.get(top)
+    # Whoever asks a module for what it does not have calls its `__getattr__`, which may be a user's.
+    place = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     return type(place) is str and is_of_library(place) and "cenote_" not in top

@@ -26,6 +26,7 @@ import xxhash
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import WITH_TRACEBACK, module, name
 from cenote_worker.tracking import extensions
+from cenote_worker.tracking.abstract import ABSTRACT, answers_of, registered_with
 from cenote_worker.tracking.classes import (
     Classes,
     attributes,
@@ -54,7 +55,7 @@ _SKIPPED: Final = frozenset(
     (
         "__dict__",
         "__weakref__",
-        "_abc_impl",
+        ABSTRACT,
         "__module__",
         "__firstlineno__",
         "__static_attributes__",
@@ -173,7 +174,19 @@ class Objects:
         return (
             "class", home, simple, _name(value), graph.tokens(_bases(value)),
             graph.token(type(value)), graph.tokens(body.keys()), graph.tokens(body.values()),
+            *(self._registered(graph, value) if ABSTRACT in own else ()),
         )  # fmt: skip
+
+    def _registered(self, graph: Graph, value: type) -> Iterator[object]:
+        """Which classes an abstract one counts as its own though they are not derived from it; and, where code of the
+        user's decides that, which it has been asked about, since it is not asked twice."""
+        yield graph.tokens(registered_with(value))
+        hooks = (attributes(each).get("__subclasshook__") for each in mro(value)[:-1])
+        if any(type(hook) is classmethod and _is_of_user(graph, hook.__func__) for hook in hooks):
+            known = answers_of(value)
+            if any(known):
+                graph.stay("it has kept which classes it was asked about")
+            yield list(map(graph.tokens, known))
 
     def module(self, graph: Graph, value: ModuleType) -> object:
         dotted = str(ModuleType.__getattribute__(value, "__dict__").get("__name__", ""))

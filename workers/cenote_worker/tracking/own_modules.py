@@ -11,6 +11,7 @@ from types import ModuleType
 import cenote_worker
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.classes import is_module, module_of
 from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
@@ -46,8 +47,17 @@ class OwnModules:
         self.new = frozenset(each for each in new if type(each) is str)
         for dotted in new:
             module = _modules.get(dotted)
-            if type(module) is ModuleType and not _is_main(module) and _is_own(module):
+            if module is None or not self._is_users_kind(module, dotted):
+                continue
+            if not _is_main(module) and _is_own(module):
                 self.found[dotted] = module
+
+    def _is_users_kind(self, module: object, dotted: str) -> bool:
+        """Whether it is a plain module, or one of a class of the user's, which its own file may have made it."""
+        cls = type(module)
+        if cls is ModuleType:
+            return True
+        return is_module(module) and module_of(cls) in ("__main__", "", dotted, *self.found)
 
 
 def named_by(imports: Collection[str], imported: Iterable[str]) -> set[str]:

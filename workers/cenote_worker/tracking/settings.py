@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -9,7 +10,7 @@ from types import ModuleType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.classes import is_class, is_module
+from cenote_worker.tracking.classes import is_class, is_module, module_of, mro
 from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
@@ -22,7 +23,17 @@ _SETTING: Final = (
 """How the names of functions begin that set something; `pickle` is that of `copyreg`."""
 
 _SETTERS: Final = frozenset(
-    ("start", "stop", "stack_size", "field_size_limit", "nice", "tzset", "sched_setaffinity", "overload")
+    (
+        "start",
+        "stop",
+        "stack_size",
+        "field_size_limit",
+        "nice",
+        "tzset",
+        "purge",
+        "sched_setaffinity",
+        "overload",
+    )
 )
 """Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os`, `time` and `typing`."""
 
@@ -70,9 +81,9 @@ def libraries_set(
     found = dict(_that_have(words, packages | facts.imports))
     for chain in facts.chains:
         first, *inner = chain.removesuffix("()").split(".")
-        module = _home(namespace.get(first)) if inner and inner[-1] in words | moving else None
-        if module is not None and (inner[-1] in words or module is os):
-            found[module.__name__.partition(".")[0]] = module
+        for module in _homes(namespace.get(first)) if inner and inner[-1] in words | moving else ():
+            if inner[-1] in words or module is os:
+                found[module.__name__.partition(".")[0]] = module
     if "register" in words and "matplotlib" in found:
         return found
     return {name: module for name, module in found.items() if name not in _LOOKED_AT}
@@ -85,8 +96,11 @@ def _that_have(words: set[str], libraries: frozenset[str]) -> Iterator[tuple[str
             yield library.partition(".")[0], module
 
 
-def _home(value: object) -> ModuleType | None:
-    """A module, or that of a class: what is called on either is a function of the library."""
+def _homes(value: object) -> Iterator[ModuleType]:
+    """A module, or those of a class and of what it is derived from: what is called on one is a library's function."""
+    found: list[object] = [value]
     if value is not None and is_class(value):
-        value = _modules.get(type.__getattribute__(value, "__module__"))
-    return value if isinstance(value, ModuleType) and is_module(value) else None
+        found = [_modules.get(module_of(base)) for base in mro(value)]
+    for each in found:
+        if isinstance(each, ModuleType) and is_module(each) and each is not builtins:
+            yield each

@@ -211,6 +211,7 @@ class Watch:
 
     def _lend_blind(self, writes: Iterable[Location], bound: set[Location]) -> None:
         """What does not show what it refers to has all that the step has that wrote it, or all of its code."""
+        hands_on = databases.hands_on(self._cell | self._met.facts)
         for each in list(writes):
             picture = self._album.known(each)
             if picture is None or kind_of(each) != "name":
@@ -218,7 +219,8 @@ class Watch:
             if picture.blind:
                 self._album.lend(each, self._names_reached(), anew=each in bound)
             elif picture.calling:
-                self._album.lend(each, self._code(bound), anew=each in bound)
+                handed = self._names_reached() | bound if hands_on else self._code(bound)
+                self._album.lend(each, handed, anew=each in bound)
 
     def _names_reached(self) -> set[Location]:
         return {each for each in self._reached if kind_of(each) == "name"}
@@ -429,7 +431,8 @@ class Met:
                 self.referred |= (refers := album.refers(each, picture))
                 if ANYTHING in refers:
                     self.unclear.add(f"{key_of(each)}: {picture.opaque}")
-        self.packages, self.tools = frozenset(packages), frozenset(tools)
+        self.packages = frozenset(packages | hidden_state.beneath(packages))
+        self.tools = frozenset(tools)
 
     def and_also(self, other: Met) -> Met:
         self.facts |= other.facts

@@ -111,6 +111,7 @@ class Copies:
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
         """Descriptors that were pipes and sockets when the copy was made that this process came from."""
+        self.severed_pipes: frozenset[int] = frozenset()
         self.amiss: tuple[str, ...] = ()
         """What else is not as it was then, a line each."""
 
@@ -318,7 +319,7 @@ class Copies:
             copy = os.getpid()
             freeze(there, self._go_on, lambda line: self._answer(line, files))
             holdings.restore()
-            self.severed = holdings.links
+            self.severed, self.severed_pipes = holdings.links, holdings.pipes
             self.amiss = self._files.restore(files)
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:

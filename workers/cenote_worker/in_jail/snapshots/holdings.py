@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -26,15 +26,17 @@ _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connectio
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Descriptors of a process at one moment. links: pipes and sockets. positions: of its files and folders."""
+    """Descriptors of a process at one moment. links: pipes and sockets; pipes: those of them that are pipes.
+    positions: of its files and folders."""
 
     links: frozenset[int] = frozenset()
+    pipes: frozenset[int] = frozenset()
     positions: Positions
 
     @classmethod
     def now(cls, keep: Collection[int]) -> Holdings:
         """Of this process, but no links of `keep`."""
-        links, positions = set[int](), dict[int, Position]()
+        links, pipes, positions = set[int](), set[int](), dict[int, Position]()
         for number in descriptors():
             with suppress(OSError):
                 status = os.fstat(number)
@@ -42,7 +44,9 @@ class Holdings:
                     positions[number] = position(number, status)
                 elif number not in keep and (stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
                     links.add(number)
-        return cls(links=frozenset(links), positions=positions)
+                    if stat.S_ISFIFO(status.st_mode):
+                        pipes.add(number)
+        return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions)
 
     def sever(self) -> None:
         """Puts a dead end in the place of each link.
@@ -62,17 +66,36 @@ class Holdings:
         put_back(self.positions)
 
 
-def severed_names(namespace: Mapping[str, object], links: Collection[int]) -> list[str]:
-    """Variables that were something with such a descriptor, a thread, or a process; at most MAX_NAMES."""
+def severed_names(
+    namespace: Mapping[str, object], links: Collection[int], pipes: Collection[int] = ()
+) -> list[str]:
+    """Variables that were something with such a descriptor, a thread, or a process; at most MAX_NAMES.
+
+    pipes: of the links. Of these a program often has the number only. A number that means something else is told as
+    well then; sockets come with an object, and every event loop has some.
+    """
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
         kinds.append(sys.modules["subprocess"].Popen)
-    names = [name for name, value in list(namespace.items()) if type(value) in kinds or _has(value, links)]
+    names = [
+        name
+        for name, value in list(namespace.items())
+        if any(type(part) in kinds or _has(part, links, pipes) for part in _parts(value))
+    ]
     return names[:MAX_NAMES]
 
 
-def _has(value: object, links: Collection[int]) -> bool:
+def _parts(value: object) -> Iterable[object]:
+    """A variable's value, and what is in it if that is a plain container."""
+    if type(value) is dict:
+        return (value, *value.values())
+    return (value, *value) if type(value) in (list, tuple) else (value,)  # type: ignore[misc]
+
+
+def _has(value: object, links: Collection[int], pipes: Collection[int]) -> bool:
     """Only an object of the standard library is asked for its descriptor: any other may do anything."""
+    if type(value) is int:
+        return value in pipes
     if not links or type(value).__module__ not in _MODULES:
         return False
     with suppress(Exception):
