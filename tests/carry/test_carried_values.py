@@ -16,6 +16,8 @@ PROGRAMS = {
     "y = x(1), x(2), x(True), x(1)",
     "rows of a database": "import sqlite3\nc = sqlite3.connect(':memory:')\nc.row_factory = sqlite3.Row\n"
     'x = c.execute(\'select 1 as "a""b", 2 as a\').fetchall()\ndel c',
+    "arrays of the standard library": "import array\nx = array.array('h', [1, -2]), array.array('d')\n"
+    "y = x[0], array.array('u', 'ab'), iter([array.array('Q', range(9000))])",
     "shared list": "x = [1]\ny = {'same': x}",
     "cycle": "x = []\nx.append(x)",
     "array and a view": "import numpy as np\nx = np.arange(50_000.0)\ny = x[10:20]",

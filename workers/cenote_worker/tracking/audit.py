@@ -14,12 +14,14 @@ from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.facts import facts_of
+from cenote_worker.tracking.sql_texts import names_in, outlives_its_call, text_asked_at
 
 __builtins__ = BUILTINS
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITING_LETTERS: Final = frozenset("wax+")
 _getframe = sys._getframe
+_modules = sys.modules
 _readlink, _join = os.readlink, os.path.join
 _MANY: Final = 5_000
 """Paths of one step that are noted; what comes after makes it a step that may have touched any file."""
@@ -73,15 +75,20 @@ _HARMLESS: Final = frozenset(
 _OF_POLARS: Final = "_get_stack_locals"
 """The function in Polars that looks for frames which a query names."""
 
+_OF_DUCKDB: Final = "inspect"
+"""The module that DuckDB has hand it the frame in which it then looks for what a query names."""
+
 _WORD: Final = re.compile(r"[^\W\d]\w*")
 
 
 class Noted:
-    """What happened since it was made. frames: a frame of the user's code was handed out. sought: modules that were
-    looked for on the import path. rewritten: files that were made empty first. named: modules with the names in them
-    that pickles and other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file
-    was opened that may be in any folder, since nobody tells which one its path is relative to. descriptors: one was
-    opened by its descriptor."""
+    """What happened since it was made. frames: a frame of the user's code was handed out. surveyed: `inspect`
+    was asked for one, as DuckDB asks it before it looks up any name. scanned: it was asked for a query in the
+    user's code, which may lead to what a view speaks of. sought: modules that were looked for on the import
+    path. rewritten: files that were made empty first. named: modules with the names in them that pickles and
+    other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file was opened
+    that may be in any folder, since nobody tells which one its path is relative to. descriptors: one was opened
+    by its descriptor."""
 
     def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
         """parts: the code of the step itself."""
@@ -95,6 +102,8 @@ class Noted:
         self.unplaced = False
         self.descriptors = False
         self.frames = False
+        self.surveyed = False
+        self.scanned = False
         self.reflected: set[str] = set()
         self.remote = False
         self.sought: set[str] = set()
@@ -185,11 +194,16 @@ class Noted:
         frame = arguments[0] if arguments else None
         if type(frame) is not FrameType:
             return
+        asked = _asking().f_globals.get("__name__")
+        self.surveyed = self.surveyed or asked == _OF_DUCKDB
         if frame.f_globals is not self._namespace:
             if frame.f_code.co_name == _OF_POLARS and _library(frame) == "polars":
                 self._look_up(frame.f_locals.get("named"))
             return
-        asked = _asking().f_globals.get("__name__")
+        if asked == _OF_DUCKDB and (query := _query_at(frame)) is not None:
+            self.named |= {("__main__", word) for word in names_in(query)}
+            self.scanned = True
+            return
         text = _TEXTS[asked](_asking()) if type(asked) is str and asked in _TEXTS else None
         if text is not None:
             self.named |= {("__main__", word) for word in _WORD.findall(text)}
@@ -218,6 +232,14 @@ def _imports_names(code: CodeType) -> bool:
     """Whether it imports names of the user's."""
     inner = [constant for constant in code.co_consts if type(constant) is CodeType]
     return "__main__" in code.co_names or any(map(_imports_names, inner))
+
+
+def _query_at(frame: FrameType) -> str | None:
+    """The constant query that the frame is just having answered by DuckDB: `currentframe` itself takes no text,
+    so it is not what is called there. None for any other call, and for a query that makes what looks names up
+    later, too."""
+    query = text_asked_at(frame.f_code, frame.f_lasti) if "duckdb" in _modules else None
+    return None if query is None or outlives_its_call(query) else query
 
 
 def _expression(frame: FrameType | None) -> str | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import os
+import sys
 from collections.abc import Callable, Set
 from types import ModuleType
 from typing import Any, Final
@@ -41,7 +42,9 @@ _ONLY_ASKING: Final = METHODS | {
 }  # fmt: skip
 """Of its functions, and of methods of its connections and relations, those that change no database by themselves."""
 
+_TELLING: Final = "2.0."
 _random = os.urandom
+_modules = sys.modules
 _doing = set[str]()
 """The others. What a later version of DuckDB has besides is among them."""
 
@@ -87,6 +90,11 @@ def leaves_results(facts: Facts) -> bool:
 def fetches(facts: Facts) -> bool:
     """Whether the code takes results that another step may have left."""
     return any(ask.fetches for ask in facts.asks)
+
+
+def tells_of_looking() -> bool:
+    """Whether this version of DuckDB is known to ask `inspect` for a frame before it looks a name up, whoever's."""
+    return str(getattr(_modules.get(HOME), "__version__", "")).startswith(_TELLING)
 
 
 def looked_up(facts: Facts) -> frozenset[str] | None:

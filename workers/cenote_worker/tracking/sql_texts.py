@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.instructions import instructions
 
 __builtins__ = BUILTINS
 
@@ -60,6 +61,7 @@ _CHANGING: Final = frozenset(
      "detach", "drop", "execute", "export", "import", "insert", "install", "into", "load", "merge", "pragma",
      "prepare", "reset", "returning", "rollback", "set", "truncate", "update", "use", "vacuum")
 )  # fmt: skip
+_REMEMBERED: Final = frozenset(("view", "macro", "function", "prepare", "trigger"))
 _PURE: Final = frozenset(
     ("abs", "any_value", "arg_max", "arg_min", "array_agg", "avg", "bool_and", "bool_or", "cast", "ceil",
      "ceiling", "coalesce", "concat", "concat_ws", "contains", "corr", "count", "count_if", "covar_pop",
@@ -128,6 +130,11 @@ def names_in(text: str) -> frozenset[str]:
     return frozenset(word for word in _WORD.findall(text) if word.lower() not in _KEYWORDS | _PURE)
 
 
+def outlives_its_call(text: str) -> bool:
+    """Whether what the text speaks of may be looked up again when something else is asked."""
+    return not _REMEMBERED.isdisjoint(_WORD.findall(text.lower()))
+
+
 Steps = Sequence[tuple[int, int, int]]
 
 
@@ -156,6 +163,17 @@ def ask_of(code: CodeType, steps: Steps, index: int, name: str) -> Ask | None:
     text, behind = _text_given(code, steps[index + 1 :])
     leaves = name in _LEAVING_RESULTS and not _is_fetched(code, steps[index + 1 + behind :])
     return Ask(text=text, leaves=leaves)
+
+
+def text_asked_at(code: CodeType, offset: int) -> str | None:
+    """The constant text that the call at this place hands to a function of METHODS; None for any other call."""
+    steps = list(instructions(code))
+    for index, (operation, argument, _) in enumerate(steps):
+        if operation in _ATTRIBUTES and any(code.co_names[each] in METHODS for each in _places(argument)):
+            text, count = _text_given(code, steps[index + 1 :])
+            if text is not None and steps[index + count][2] == offset:
+                return text
+    return None
 
 
 def _is_call(step: tuple[int, int, int]) -> bool:

@@ -15,6 +15,7 @@ import re
 import sys
 import types
 import weakref
+from array import array
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from decimal import Context, Decimal, getcontext
 from typing import Any, Final
@@ -84,6 +85,11 @@ def _deque(graph: Graph, value: deque[object]) -> object:
 def _bytearray(graph: Graph, value: bytearray) -> object:
     graph.changeable(value)
     return graph.memory(value, len(value))
+
+
+def _array(graph: Graph, value: array[Any]) -> object:
+    graph.changeable(value)
+    return (value.typecode, graph.memory(value, len(value) * value.itemsize), objects.mourners(graph, value))
 
 
 def _memoryview(graph: Graph, value: memoryview) -> object:
@@ -260,9 +266,9 @@ _GETTERS = (operator.itemgetter, operator.attrgetter, operator.methodcaller)
 
 STANDARD: Final[dict[type, Handler]] = {
     list: _list, tuple: _tuple, dict: _dict, set: _set, frozenset: _frozenset, defaultdict: _defaultdict,
-    OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, range: _range,
-    slice: _slice, datetime.datetime: _moment, datetime.time: _clock, datetime.date: _text, datetime.timedelta: _text,
-    datetime.timezone: _text, Decimal: _decimal, Context: _context,
+    OrderedDict: _ordered, deque: _deque, bytearray: _bytearray, memoryview: _memoryview, array: _array,
+    range: _range, slice: _slice, datetime.datetime: _moment, datetime.time: _clock, datetime.date: _text,
+    datetime.timedelta: _text, datetime.timezone: _text, Decimal: _decimal, Context: _context,
     pathlib.PosixPath: _path, pathlib.PurePosixPath: _path,
     re.Pattern: _pattern, functools.partial: _partial, property: _property, staticmethod: _wrapped,
     classmethod: _wrapped, functools.cached_property: _cached_property, types.MappingProxyType: _proxy,

@@ -101,6 +101,8 @@ class Watch:
         self._states = left if left is not None and told else hidden_state.versions(used)
         self._libraries = album.patches.version
         self._left = False
+        self._by_chance = False
+        """Whether it may have asked DuckDB for a random number: nobody knows its queries."""
         everything = facts | self._met.facts
         self._patchable = album.patches.before(everything, self._met, own_modules.found)
         self._files = FileWatch(
@@ -151,7 +153,13 @@ class Watch:
         if opaque:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         unrepeatable = self._unrepeatable(facts)
-        if not (failure or unrepeatable or ANYTHING in reads or "cenote_worker" in self._met.packages):
+        if not (
+            failure
+            or unrepeatable
+            or self._by_chance
+            or ANYTHING in reads
+            or "cenote_worker" in self._met.packages
+        ):
             self._tell_by_origin(reads, writes, budget)
         trace = StepTrace(
             reads=MappingProxyType(reads),
@@ -228,8 +236,9 @@ class Watch:
     def _ask_duckdb(self, facts: Facts) -> set[Location] | None:
         """What of the user's it may have looked up there; None if anything."""
         libraries = self._met.packages | {each.partition(".")[0] for each in self._cell.imports}
+        noted = self._files.noted
         if not duckdb_state.is_met(libraries):
-            return set()
+            return None if noted.scanned else set()
         if duckdb_state.may_change(facts, libraries):
             duckdb_state.changed()
             self._album.patches.changed_inside(duckdb_state.HOME, DATABASES)
@@ -239,6 +248,11 @@ class Watch:
         if duckdb_state.fetches(facts):
             self._roots.add(RESULTS)
         found = duckdb_state.looked_up(facts)
+        self._by_chance = found is None
+        if noted.scanned:
+            return None
+        if not noted.surveyed and duckdb_state.tells_of_looking():
+            return set()
         return None if found is None else set(map(name, found))
 
     def _lend_to_duckdb(self, writes: dict[Location, Version], bound: set[Location], budget: Budget) -> None:
