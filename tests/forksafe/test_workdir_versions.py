@@ -189,6 +189,28 @@ def test_what_is_in_place_is_not_touched(top: Path, versions: WorkdirVersions) -
     assert before.st_ino == (top / "same").stat().st_ino
 
 
+def test_where_nothing_has_changed_nothing_is_written(top: Path, versions: WorkdirVersions) -> None:
+    """Whoever goes back waits for that, in a process in which each page that is written to is copied first."""
+    (top / "folder").mkdir()
+    (top / "folder" / "file").write_text("text")
+    versions.record(1)
+    before = Path(top.parent, "store", "versions", "1.json").stat()
+    assert 0 == versions.restore(1).changed
+    assert before == Path(top.parent, "store", "versions", "1.json").stat()
+
+
+def test_what_a_version_does_not_have_is_told_where_nothing_has_changed_too(top: Path) -> None:
+    versions = versions_of(top, max_file=1)
+    (top / "large").write_text("more than a byte")
+    versions.record(1)
+    os.mkfifo(top / "pipe")
+    versions.record(2)
+    assert ["large"] == list(problems(versions.restore(1).skipped))
+    os.mkfifo(top / "pipe")
+    versions.record(3)
+    assert {"large", "pipe"} == set(problems(versions.restore(3).skipped))
+
+
 def test_an_open_file_sees_its_old_bytes(top: Path, versions: WorkdirVersions) -> None:
     """A file that was changed in place stays the same file."""
     (top / "data").write_text("old")

@@ -101,7 +101,12 @@ class WorkdirVersions:
         Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
         """
         target = self._store.load(version)
-        restoring = Restoring(self._top, self._store, self._look(), target)
+        tree = self._look()
+        if target == self._last and self._is_still(tree) and _has_all(target):
+            # Mostly so, and whoever asks has just been forked: each page that it writes to is copied first.
+            self._last_version = version
+            return Restored(changed=0)
+        restoring = Restoring(self._top, self._store, tree, target)
         problems = restoring.run()
         self._store.save(version, self._learn(version, target))
         skipped = tuple(Skipped(path=path, reason=reason) for path, reason in problems.items())
@@ -165,6 +170,9 @@ class WorkdirVersions:
                 if entry.signature.inode in mapped:
                     tree[path] = entry._replace(signature=entry.signature.doubted())
         return tree
+
+    def _is_still(self, tree: Tree) -> bool:
+        return not self._take_over(tree) and tree == self._last
 
     def _take_over(self, tree: Tree) -> list[str]:
         """Give files that are as they were the content that they had. Gives the paths of the others."""
@@ -267,6 +275,11 @@ class _Copies:
             return Entry(before, reason="it is being written to")
         finally:
             os.close(file)
+
+
+def _has_all(tree: Tree) -> bool:
+    """Whether there is no path of which would have to be told that the version does not have it."""
+    return all(entry.kind != "other" for entry in tree.values())
 
 
 def _nothing(reason: str) -> Recorded:
