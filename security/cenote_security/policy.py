@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
@@ -90,7 +90,7 @@ class SandboxPolicy:
     runtime_timeout: float | None = None
     limits: Limits = "auto"
     network: Literal["none"] | Allow = "none"
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict, hash=False)
     mounts: Sequence[Mount] = ()
     snapshots: Literal["auto", "none"] = "auto"
     preload: Sequence[str] = ("numpy", "pandas")
@@ -104,6 +104,13 @@ class SandboxPolicy:
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "mounts", tuple(self.mounts))
         object.__setattr__(self, "preload", tuple(self.preload))
+
+    def __getstate__(self) -> dict[str, object]:
+        """What pickle and copy take: of `env` a dictionary, since a read-only view of one can be neither."""
+        return {**self.__dict__, "env": dict(self.env)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, env=MappingProxyType(state["env"]))
 
     def _check_limits(self) -> None:
         if self.memory_bytes < 64 * 2**20:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
-from typing import Any
+import pickle
+from typing import Any, get_overloads
 
 import pytest
 
@@ -31,6 +33,15 @@ def test_both_faces_have_the_same_methods() -> None:
 def test_both_faces_take_the_same_arguments() -> None:
     """A script moves from one to the other by adding await."""
     assert inspect.signature(PythonRuntime) == inspect.signature(AsyncPythonRuntime)
+
+
+@pytest.mark.parametrize("face", [PythonRuntime, AsyncPythonRuntime])
+def test_a_type_checker_knows_what_a_fork_gives(face: type[Any]) -> None:
+    """One runtime, or the list that can be unpacked, by the count that is written there."""
+    kinds = [
+        (form.__annotations__["count"], form.__annotations__["return"]) for form in get_overloads(face.fork)
+    ]
+    assert [("Literal[1]", "Self"), ("Several", "list[Self]"), ("int", "Self | list[Self]")] == kinds
 
 
 async def test_the_async_face() -> None:
@@ -107,3 +118,14 @@ def test_an_on_output_that_is_no_plain_function(on_output: Any) -> None:
 
     with pytest.raises(UsageError, match="plain function"):
         asyncio.run(run())
+
+
+def test_results_are_handed_on() -> None:
+    """A result, with what its cell read and wrote, passes to another process or into a copy."""
+    with PythonRuntime(variables=[Variable("a", 1)]) as runtime:
+        result = runtime.execute("b = [a]\nb")
+    assert result == pickle.loads(pickle.dumps(result)) == copy.deepcopy(result)
+    trace = pickle.loads(pickle.dumps(result)).trace
+    assert trace == result.trace
+    with pytest.raises(TypeError):
+        trace.reads["name:a"] = "another"

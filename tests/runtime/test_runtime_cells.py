@@ -259,6 +259,15 @@ def test_names_that_are_none(runtime: PythonRuntime, name: str) -> None:
             call(name)
 
 
+def test_a_name_that_python_spells_otherwise(runtime: PythonRuntime) -> None:
+    """As keyboards of some systems give it, letter and dots apart: it looks right, so both spellings are shown."""
+    apart = "gro\N{COMBINING DIAERESIS}sse"
+    runtime.execute(f"{apart} = 3")
+    with pytest.raises(UsageError, match=r"'gro\\u0308sse' as 'gr\\xf6sse'"):
+        runtime.retrieve(apart)
+    assert 3 == runtime.retrieve("gr\N{LATIN SMALL LETTER O WITH DIAERESIS}sse")
+
+
 def test_large_code(runtime: PythonRuntime) -> None:
     """A cell larger than a packet runs like any other."""
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from typing import Any
 
 import pytest
@@ -75,6 +77,15 @@ def test_mounts_need_plain_absolute_paths(path: Any) -> None:
     """A path that means something else elsewhere is refused."""
     with pytest.raises(UsageError):
         Mount(source=path)
+
+
+def test_policies_are_handed_on() -> None:
+    """One passes to another process, into a copy, and into a set, and is frozen there as it was."""
+    policy = SandboxPolicy(memory="64MiB", env={"A": "b"}, mounts=[Mount(source="/data")])
+    for other in (pickle.loads(pickle.dumps(policy)), copy.deepcopy(policy), copy.copy(policy)):
+        assert {policy} == {other}
+        with pytest.raises(TypeError):
+            other.env["A"] = "c"
 
 
 def test_policies_are_values() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Final, NewType
+from typing import Any, Final, NewType
 
 import xxhash
 
@@ -132,6 +132,9 @@ class ValueKind:
     shape: tuple[int, ...] | None = None
 
 
+_VIEWS: Final = ("reads", "writes", "unportable", "kinds")
+
+
 @dataclass(frozen=True, kw_only=True)
 class StepTrace:
     """One step's dependencies, as the running process saw them.
@@ -160,6 +163,15 @@ class StepTrace:
     kinds: Mapping[Location, ValueKind] = field(default_factory=lambda: MappingProxyType({}))
     told: list[bytes] = field(default_factory=list, init=False, repr=False, compare=False)
     """The same as a message, once somebody has said it: to a client, a record, a journal. See `traced.fill`."""
+
+    def __getstate__(self) -> dict[str, object]:
+        """What pickle and copy take: dictionaries, since read-only views of them can be neither."""
+        views = {name: dict(getattr(self, name)) for name in _VIEWS}
+        return {**self.__dict__, **views}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.__dict__.update((name, MappingProxyType(state[name])) for name in _VIEWS)
 
     @cached_property
     def size(self) -> int:

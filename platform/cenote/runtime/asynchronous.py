@@ -19,7 +19,7 @@ from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.files import AsyncFiles
-from cenote.runtime.forking import fork
+from cenote.runtime.forking import Several, fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
 from cenote.runtime.injection import value_parcel
 from cenote.runtime.kept_states import KeptState
@@ -208,6 +208,17 @@ class AsyncPythonRuntime:
         partial: bool = False,
         name: str | None = None,
     ) -> Self: ...
+
+    @overload
+    async def fork(
+        self,
+        step: KeptState | None = None,
+        *,
+        count: Several,
+        deterministic: bool = False,
+        partial: bool = False,
+        name: str | None = None,
+    ) -> list[Self]: ...
 
     @overload
     async def fork(

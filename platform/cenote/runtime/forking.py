@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, TypeAlias
 
 from cenote.runtime.branch_line import BranchLine, BranchThere
 from cenote.runtime.core import RuntimeCore
@@ -21,6 +22,10 @@ from cenote_worker.hosted.branching import (
     copied,
 )
 from cenote_worker.hosted.runtime import HostedRuntime
+
+Several: TypeAlias = Literal[2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]
+"""Counts of branches that a type checker knows to give a list. It has no word for "from two on", so for an int that
+it cannot see the value of, both are possible."""
 
 
 def fork(

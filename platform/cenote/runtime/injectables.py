@@ -26,11 +26,17 @@ def check_name(name: object, what: str) -> None:
             f"the {what}'s name must be a Python identifier of at most {MAX_NAME} characters, "
             f"not {str(name)[:100]!r}"
         )
+    spelled = unicodedata.normalize("NFKC", name)
+    if spelled != name:  # the two can look the same, so they are shown in ASCII
+        raise UsageError(
+            f"Python reads the identifier {name[:100]!a} as {spelled[:100]!a}: no code finds a {what} "
+            "under the first; give the second, as unicodedata.normalize('NFKC', name) does"
+        )
 
 
 def _can_be_written(name: str) -> bool:
-    """Whether code that says `name` means it: Python normalises identifiers, and keeps its keywords."""
-    return name.isidentifier() and not iskeyword(name) and unicodedata.normalize("NFKC", name) == name
+    """Whether code can say it; Python looks for keywords after it has normalised what is said."""
+    return name.isidentifier() and not iskeyword(unicodedata.normalize("NFKC", name))
 
 
 @dataclass(frozen=True, slots=True, init=False)
