@@ -133,9 +133,8 @@ class Checkpointing:
             if found.refused:
                 state.unkept.add(name=f"file {shown}", reason=found.refused)
                 continue
-            if found.message.kind == checkpoint_pb2.StoredFile.REGULAR:
-                content = checkpointing_files.content_of(found.path)
-                found.message.content.CopyFrom(shipment.part(content, dense=True))
+            if found.content is not None:
+                found.message.content.CopyFrom(shipment.part(found.content, dense=True))
             state.files.append(found.message)
         shipment.flush()
 

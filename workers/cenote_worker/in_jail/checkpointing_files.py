@@ -24,10 +24,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One entry. refused: why it cannot be stored."""
+    """One entry. content: of a regular file, mapped. refused: why it cannot be stored."""
 
-    path: Path
     message: checkpoint_pb2.StoredFile
+    content: memoryview | None = None
     refused: str = ""
 
 
@@ -36,39 +36,46 @@ _First = dict[tuple[int, int], bytes]
 
 
 def walk(top: Path) -> Iterator[Found]:
-    """Everything below a folder, each folder before what is in it."""
-    return _walk(top, top, {})
+    """Everything below a folder, each folder before what is in it. A process that a cell has started may be at work
+    there: what it removes meanwhile is not there, and what it adds may be missed."""
+    return _walk(top, _paths_in(top), {})
 
 
-def _walk(top: Path, folder: Path, first: _First) -> Iterator[Found]:
-    for path in sorted(folder.iterdir()):
+def _walk(top: Path, paths: list[Path], first: _First) -> Iterator[Found]:
+    for path in paths:
         message = checkpoint_pb2.StoredFile(path=os.fsencode(path.relative_to(top)))
+        inner = list[Path]()
         try:
             found = _found(path, message, first)
-        except OSError as error:
-            yield Found(path, message, error.strerror or str(error))
+            if message.kind == checkpoint_pb2.StoredFile.FOLDER:
+                inner = _paths_in(path)
+        except FileNotFoundError:
             continue
+        except OSError as error:
+            found = Found(message, refused=error.strerror or str(error))
         yield found
-        if not found.refused and message.kind == checkpoint_pb2.StoredFile.FOLDER:
-            yield from _walk(top, path, first)
+        yield from _walk(top, inner, first)
+
+
+def _paths_in(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir())
 
 
 def _found(path: Path, message: checkpoint_pb2.StoredFile, first: _First) -> Found:
     status = path.lstat()
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None:
-        return Found(path, message, "a pipe, socket or device")
+        return Found(message, refused="a pipe, socket or device")
     message.kind, message.mode, message.modified = kind, stat.S_IMODE(status.st_mode), status.st_mtime_ns
     if kind == checkpoint_pb2.StoredFile.LINK:
         message.target = os.fsencode(path.readlink())
     elif kind == checkpoint_pb2.StoredFile.REGULAR and status.st_nlink > 1:
         other = first.setdefault((status.st_dev, status.st_ino), message.path)
         message.target = other if other != message.path else b""
-    return Found(path, message)
+    return Found(message, _content_of(path) if kind == checkpoint_pb2.StoredFile.REGULAR else None)
 
 
-def content_of(path: Path) -> memoryview:
-    """The bytes of a regular file, mapped. Raises OSError."""
+def _content_of(path: Path) -> memoryview:
     file = os.open(path, _READ)
     try:
         size = os.fstat(file).st_size
