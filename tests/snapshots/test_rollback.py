@@ -146,6 +146,13 @@ def test_what_is_in_a_container_or_is_a_number_is_named_too(runtime: PythonRunti
     assert {"r", "w", "many", "table"} == set(runtime.rollback(2).severed)
 
 
+def test_a_long_list_is_not_gone_through(runtime: PythonRuntime) -> None:
+    """Whoever goes back would wait for that, and its memory would be copied. It has the numbers of both ends."""
+    ok(runtime.execute("import os\nr, w = os.pipe(); many = list(range(1_000_000)); few = [w]"))
+    ok(runtime.execute("x = 1"))
+    assert {"r", "w", "few"} == set(runtime.rollback(1).severed)
+
+
 def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
     """A frozen copy holds no end of a pipe: who waits for its end would wait for ever."""
     ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))

@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -20,6 +20,9 @@ from cenote_worker.in_jail.forking.open_files import Position, Positions, descri
 
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
+
+MOST_PARTS: Final = 10_000
+"""Of all plain containers together: a look at them takes two milliseconds. A longer one is not looked into."""
 
 _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connection")
 
@@ -71,25 +74,29 @@ def severed_names(
 ) -> list[str]:
     """Variables that were something with such a descriptor, a thread, or a process; at most MAX_NAMES.
 
-    pipes: of the links. Of these a program often has the number only. A number that means something else is told as
-    well then; sockets come with an object, and every event loop has some.
+    What is in plain containers counts, but of these MOST_PARTS in all: whoever goes back waits for the look, and what
+    is looked at is copied. pipes: of the links. Of these a program often has the number only. A number that means
+    something else is told as well then; sockets come with an object, and every event loop has some.
     """
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
         kinds.append(sys.modules["subprocess"].Popen)
-    names = [
-        name
-        for name, value in list(namespace.items())
-        if any(type(part) in kinds or _has(part, links, pipes) for part in _parts(value))
-    ]
+    names, left = list[str](), MOST_PARTS
+    for name, value in list(namespace.items()):
+        inner = _inner(value, left)
+        left -= len(inner)
+        if any(type(part) in kinds or _has(part, links, pipes) for part in (value, *inner)):
+            names.append(name)
     return names[:MAX_NAMES]
 
 
-def _parts(value: object) -> Iterable[object]:
-    """A variable's value, and what is in it if that is a plain container."""
-    if type(value) is dict:
-        return (value, *value.values())
-    return (value, *value) if type(value) in (list, tuple) else (value,)  # type: ignore[misc]
+def _inner(value: object, most: int) -> tuple[object, ...]:
+    """What is in a plain container of at most so many."""
+    if type(value) is dict and len(value) <= most:
+        return tuple(value.values())
+    if isinstance(value, list | tuple) and type(value) in (list, tuple) and len(value) <= most:
+        return tuple(value)
+    return ()
 
 
 def _has(value: object, links: Collection[int], pipes: Collection[int]) -> bool:
