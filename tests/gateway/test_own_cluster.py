@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import pytest
+from tests.cluster.standing import living_in
 
 from cenote.gateway.own_cluster_unsafe import EPHEMERAL_PORTS, FIRST_PORT, OwnCluster, _free_ports
 
@@ -50,3 +53,27 @@ def test_what_another_machine_has_written_down_names_nobody_here(tmp_path: Path)
     finally:
         release.set()
         thread.join()
+
+
+LARGE = """
+import os, time
+if os.fork() == 0:
+    held = bytearray(b"x") * 500_000_000
+    print("held", flush=True)
+    time.sleep(600)
+time.sleep(600)
+"""
+"""Its child takes the kernel a while to end."""
+
+
+def test_nothing_of_a_cluster_runs_when_it_has_ended(tmp_path: Path) -> None:
+    """Whoever was told so starts the next one, and looks at what is free."""
+    first = subprocess.Popen([sys.executable, "-c", LARGE], stdout=subprocess.PIPE, start_new_session=True)
+    assert first.stdout is not None
+    with first.stdout as output:
+        assert b"held\n" == output.readline()
+        first.kill()
+        first.wait()
+        assert living_in(first.pid)
+        OwnCluster(pid=first.pid, began="1", address="127.0.0.1:1", folder=str(tmp_path)).end()
+        assert [] == living_in(first.pid)

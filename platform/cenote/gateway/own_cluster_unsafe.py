@@ -237,12 +237,38 @@ def _fields(pid: int) -> list[str]:
 
 
 def _end_session(leader: int) -> None:
-    """Of a first process that was killed: what it has started goes on without it."""
-    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
-        fields = _fields(pid)
-        if fields and int(fields[3]) == leader:
+    """Of a first process that was killed: what it has started goes on without it, and may start more meanwhile.
+
+    Returns when nothing of it is left: whoever comes next takes its ports, and its folder is removed.
+    """
+    deadline = time.monotonic() + END_PATIENCE
+    while time.monotonic() < deadline and (left := _handles(leader)):
+        for process in left:
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                signal.pidfd_send_signal(process, signal.SIGKILL)
+        for process in left:
+            select.select([process], [], [], max(0.0, deadline - time.monotonic()))
+            os.close(process)
+
+
+def _handles(session: int) -> list[int]:
+    """Of all who live in it; for the caller to close."""
+    handles = []
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()):
+        if not _in_session(pid, session):
+            continue
+        with suppress(OSError):  # it has ended meanwhile
+            handle = os.pidfd_open(pid)
+            if _in_session(pid, session):  # else it is another's number by now
+                handles.append(handle)
+            else:
+                os.close(handle)
+    return handles
+
+
+def _in_session(pid: int, session: int) -> bool:
+    fields = _fields(pid)
+    return bool(fields) and fields[0] not in "ZX" and int(fields[3]) == session
 
 
 def _end(process: int) -> None:
