@@ -45,6 +45,7 @@ CELLS = (
     "with open('file', 'a') as f:\n    f.write(str(y))",
     "with open('file') as f:\n    y = f.read()",
     "f.name, f.mode, f.closed",
+    "Path('file').write_text(str(x))",
     "g, f = f, {n}",
     "1 / 0",
 )
@@ -84,6 +85,7 @@ def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]
     with PythonRuntime(sandbox=policy) as straight, PythonRuntime(sandbox=policy) as moved:
         for runtime in (straight, moved):
             runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []")
+            runtime.execute("from pathlib import Path")
         for number, (code, deed) in enumerate(program):
             expected = come_to(straight.execute(code))
             assert expected == come_to(moved.execute(code))

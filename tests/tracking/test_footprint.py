@@ -6,7 +6,8 @@ import pytest
 from tests.tracking.steps import Steps
 
 SETUP = """
-import datetime, decimal, functools, gc, itertools, math, os, random, sys, warnings
+import datetime, decimal, functools, gc, itertools, math, os, pathlib, random, sys, warnings
+from pathlib import Path
 import numpy as np
 import pandas as pd
 a = np.arange(3.0)
@@ -21,7 +22,7 @@ def kept(n): return n
 def double(n): return 2 * n
 def noted(n): log.append(n)
 def importing(): import json
-os.symlink('/proc/self/comm', 'link')
+os.symlink('/dev/null', 'link')
 with open('given', 'w') as being_read: being_read.write('some text')
 being_read = open('given')
 class C:
@@ -48,6 +49,7 @@ HARMLESS = [
     "x = open('given').read()",
     "with open('given') as f:\n    x = f.read()",
     "x = open('/proc/self/stat').read()",
+    "x = Path('given').read_text()",
 ]
 
 FILES = [
@@ -56,6 +58,10 @@ FILES = [
     "with open('f', 'ab') as f:\n    f.write(b'bytes')",
     "with open('given', 'r+') as f:\n    x = f.read()\n    f.write(x)",
     "df.to_csv('f')",
+    "Path('f').write_text('text')",
+    "with Path('f').open('w') as f:\n    f.write('text')",
+    "Path('given').rename('f')",
+    "Path('f').mkdir()",
 ]
 
 MORE = [
@@ -70,6 +76,12 @@ MORE = [
     "open('f', 'w', opener=lambda path, flags: os.open(path, flags))",
     "being_read.readline()",
     "os.remove('given')",
+    "pathlib.os.getcwd()",
+    "Path('../f').write_text('text')",
+    "Path('link').write_text('text')",
+    "Path('link').unlink()",
+    "Path('link').rename('f')",
+    "Path('f').symlink_to('/dev/null')",
     "random.random()",
     "np.random.rand()",
     "kept(1)",

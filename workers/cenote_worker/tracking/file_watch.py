@@ -13,7 +13,7 @@ from cenote_worker.tracking import audit
 from cenote_worker.tracking.audit import Noted
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.files import Files, changed, together
+from cenote_worker.tracking.files import LINK, Files, Mark, changed, together
 from cenote_worker.tracking.known_libraries import is_unknown
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
@@ -92,7 +92,7 @@ class FileWatch:
         audit.listen(None)
         files, noted = self._files, self.noted
         after = files.marks()
-        self.only_here = self._is_only_here(facts, packages)
+        self.only_here = self._is_only_here(after, facts, packages)
         files.doubt(noted.changed - noted.rewritten)
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         unseen = self._written_unseen(facts, packages, budget)
@@ -128,8 +128,10 @@ class FileWatch:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         return reads, writes
 
-    def _is_only_here(self, facts: Facts, packages: frozenset[str]) -> bool:
-        """Files of the system may be settings of the process, or its memory."""
+    def _is_only_here(self, after: dict[str, Mark] | None, facts: Facts, packages: frozenset[str]) -> bool:
+        """Files of the system may be settings of the process, or its memory; and a link that is gone may have led to
+        one.
+        """
         noted = self.noted
         if (
             noted.processes
@@ -137,6 +139,13 @@ class FileWatch:
             or noted.descriptors
             or noted.remote
             or unseen_by(facts, packages)
+        ):
+            return False
+        if self._before is None or after is None:
+            return False
+        if any(
+            self._versions[path].startswith(LINK)
+            for path in changed(self._before, after) & self._before.keys()
         ):
             return False
         located = map(self._files.location, noted.changed)

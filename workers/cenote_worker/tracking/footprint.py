@@ -37,8 +37,8 @@ _TOOLS: Final = frozenset(
 )
 """Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches."""
 
-_LIBRARIES: Final = _TOOLS | {"numpy", "pandas"}
-"""Of which objects may be: what their methods change is they themselves, or among HIDDEN."""
+_LIBRARIES: Final = _TOOLS | {"numpy", "pandas", "pathlib"}
+"""Of which objects may be: what their methods change is they themselves, or among HIDDEN, or files."""
 
 _BUILTINS: Final = frozenset(
     (
