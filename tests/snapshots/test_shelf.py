@@ -39,8 +39,8 @@ def shelf(pids: list[int]) -> Shelf:
     """With a copy of step 1, and what was bound by steps 2 and 3."""
     shelf = Shelf()
     shelf.add(pids[0], 1, 7, socket.socketpair()[0])
-    assert shelf.bind(pids[0], 2, LATER, BINDINGS)
-    assert shelf.bind(pids[0], 3, LATER, BINDINGS)
+    assert shelf.bind(pids[0], 2, LATER, 7, BINDINGS)
+    assert shelf.bind(pids[0], 3, LATER, 7, BINDINGS)
     return shelf
 
 
@@ -77,10 +77,10 @@ def test_memory_is_that_of_the_copy_once(shelf: Shelf) -> None:
 
 def test_only_the_copy_that_came_last_can_be_told_of(shelf: Shelf, pids: list[int]) -> None:
     """One that is not kept, or of which the worker did not come, is no ground for bindings."""
-    assert not shelf.bind(pids[1], 4, LATER, BINDINGS)
+    assert not shelf.bind(pids[1], 4, LATER, 7, BINDINGS)
     shelf.add(pids[1], 4, 7, socket.socketpair()[0])
-    assert not shelf.bind(pids[0], 5, LATER, BINDINGS)
-    assert shelf.bind(pids[1], 5, LATER, BINDINGS)
+    assert not shelf.bind(pids[0], 5, LATER, 7, BINDINGS)
+    assert shelf.bind(pids[1], 5, LATER, 7, BINDINGS)
     assert [1, 2, 3, 4, 5] == steps(shelf)
 
 
@@ -123,10 +123,18 @@ def test_what_is_to_go_on_may_have_ended_just_then(shelf: Shelf, pids: list[int]
     assert shelf.base is None
 
 
+def test_each_has_its_own_files(shelf: Shelf, pids: list[int]) -> None:
+    """And what no state has is wanted no more, up to the newest that was told of."""
+    assert shelf.bind(pids[0], 3, LATER, 9, BINDINGS)
+    assert {"files": [7, 9], "newest": 9} == shelf.files
+    assert shelf.bind(pids[0], 3, LATER, 7, BINDINGS)
+    assert {"files": [7], "newest": 9} == shelf.files
+
+
 def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) -> None:
     """The copy's own state may go before theirs."""
     for step in range(4, 40):
-        shelf.bind(pids[0], step, LATER, BINDINGS)
+        shelf.bind(pids[0], step, LATER, 7, BINDINGS)
     assert MOST == len(steps(shelf))
     assert 39 in steps(shelf)
     assert not ended(pids[0])
@@ -135,7 +143,7 @@ def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) ->
 def test_a_step_that_is_told_again(shelf: Shelf, pids: list[int]) -> None:
     """The later one is meant; its label stays."""
     shelf.name(3, "here")
-    assert shelf.bind(pids[0], 3, LATER, "BBBB")
+    assert shelf.bind(pids[0], 3, LATER, 7, "BBBB")
     assert [1, 2, 3] == steps(shelf)
     state = shelf.labelled("here")
     assert state is not None
@@ -150,7 +158,7 @@ def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> 
     shelf.hold([])
     shelf.clear()
     assert [] == steps(shelf)
-    assert not shelf.bind(pids[0], 4, LATER, BINDINGS)
+    assert not shelf.bind(pids[0], 4, LATER, 7, BINDINGS)
 
 
 def test_what_a_worker_begins_with_is_a_state_when_it_says_so(pids: list[int]) -> None:

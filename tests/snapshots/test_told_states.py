@@ -15,7 +15,7 @@ from tests.waiting import until
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.results import ExecutionResult
-from cenote_worker.trace import ANYTHING, name
+from cenote_worker.trace import ANYTHING, file, name
 from cenote_worker.zygote.usage import descendants
 
 CRASH = "import os; x = 'lost'; os._exit(3)"
@@ -42,6 +42,11 @@ CELLS = (
     "import random; random.seed({n})",
     "x = random.random()",
     "open('file', 'w').write(str(x))",
+    "with open('file', 'a') as f:\n    f.write(str(y))",
+    "with open('file') as f:\n    y = f.read()",
+    "f.name, f.mode, f.closed",
+    "Path('file').write_text(str(x))",
+    "g, f = f, {n}",
     "1 / 0",
 )
 
@@ -80,6 +85,7 @@ def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]
     with PythonRuntime(sandbox=policy) as straight, PythonRuntime(sandbox=policy) as moved:
         for runtime in (straight, moved):
             runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []")
+            runtime.execute("from pathlib import Path")
         for number, (code, deed) in enumerate(program):
             expected = come_to(straight.execute(code))
             assert expected == come_to(moved.execute(code))
@@ -128,6 +134,44 @@ def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
     runtime.execute("data.append(x)")
     assert step == runtime.rollback("here").step
     assert "([1], 1, False)" == runtime.execute("data, x, 'y' in globals()").value
+
+
+def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
+    """Each state has its own version, and none needs a copy of the process."""
+    runtime.execute("data = {1}")
+    runtime.execute("with open('a', 'w') as f:\n    f.write('one')")
+    runtime.execute("x = open('b', 'w').write('more')")
+    runtime.execute("with open('a', 'a') as f:\n    f.write(', two')")
+    runtime.execute("with open('a') as f:\n    text = f.read()")
+    runtime.snapshot()
+    assert [2, 3, 4, 5] == told(runtime)
+    look = "import os; (sorted(os.listdir()), open('a').read(), f.mode, f.closed, data)"
+    assert "rolled_back" == runtime.execute(f"open('a', 'w').write('lost'); {CRASH}").state
+    assert "(['a', 'b'], 'one, two', 'r', True, {1})" == runtime.execute(look).value
+    for step, files, text, mode in ((4, ["a", "b"], "one, two", "a"), (2, ["a"], "one", "w")):
+        assert step == runtime.rollback(step).step
+        assert str((files, text, mode, True, {1})) == runtime.execute(look).value
+
+
+def test_a_file_that_nobody_has_a_name_for(runtime: PythonRuntime) -> None:
+    """It is open still, and may have been written to: only a copy has that."""
+    runtime.execute("def leave():\n    held = [open('left', 'w')]\n    held.append(held)")
+    runtime.execute("x = 1")
+    runtime.execute("leave()")
+    runtime.execute("x = 2")
+    runtime.snapshot()
+    assert [2, 4] == told(runtime)
+
+
+def test_files_are_carried_from_one(runtime: PythonRuntime) -> None:
+    """As they were there, and not with the copy before it."""
+    ran(runtime, "data = {1}\nwith open('a', 'w') as f:\n    f.write('one')")
+    ran(runtime, "with open('a', 'w') as f:\n    f.write('two')")
+    ran(runtime, "with open('a', 'w') as f:\n    f.write('three')")
+    ran(runtime, "data.add(2)")
+    assert [2, 3] == told(runtime)
+    assert "" == carry(runtime, 2, file("a"))
+    assert "('two', {1, 2})" == runtime.execute("open('a').read(), data").value
 
 
 def test_values_are_carried_from_one(runtime: PythonRuntime) -> None:

@@ -6,7 +6,8 @@ import pytest
 from tests.tracking.steps import Steps
 
 SETUP = """
-import datetime, decimal, functools, gc, itertools, math, os, random, sys, warnings
+import datetime, decimal, functools, gc, itertools, math, os, pathlib, random, sys, warnings
+from pathlib import Path
 import numpy as np
 import pandas as pd
 a = np.arange(3.0)
@@ -21,6 +22,9 @@ def kept(n): return n
 def double(n): return 2 * n
 def noted(n): log.append(n)
 def importing(): import json
+os.symlink('/dev/null', 'link')
+with open('given', 'w') as being_read: being_read.write('some text')
+being_read = open('given')
 class C:
     v = 1
     def get(self): return self.v
@@ -41,6 +45,23 @@ HARMLESS = [
     "for i in range(3):\n    print(f'{i:>3}')",
     "if 'k' in d:\n    y = str(d['k'])",
     "print(type(df), datetime.date(2026, 1, 1))",
+    "print(open)",
+    "x = open('given').read()",
+    "with open('given') as f:\n    x = f.read()",
+    "x = open('/proc/self/stat').read()",
+    "x = Path('given').read_text()",
+]
+
+FILES = [
+    "open('f', 'w').close()",
+    "x = open('f', 'x').write('text')",
+    "with open('f', 'ab') as f:\n    f.write(b'bytes')",
+    "with open('given', 'r+') as f:\n    x = f.read()\n    f.write(x)",
+    "df.to_csv('f')",
+    "Path('f').write_text('text')",
+    "with Path('f').open('w') as f:\n    f.write('text')",
+    "Path('given').rename('f')",
+    "Path('f').mkdir()",
 ]
 
 MORE = [
@@ -48,8 +69,19 @@ MORE = [
     "importing()",
     "c.v = 2",
     "c.get()",
-    "open('f', 'w').close()",
-    "print(open)",
+    "open('../f', 'w').close()",
+    "open('link', 'w').close()",
+    "open('/proc/self/comm', 'w').close()",
+    "open(0, closefd=False)",
+    "open('f', 'w', opener=lambda path, flags: os.open(path, flags))",
+    "being_read.readline()",
+    "os.remove('given')",
+    "pathlib.os.getcwd()",
+    "Path('../f').write_text('text')",
+    "Path('link').write_text('text')",
+    "Path('link').unlink()",
+    "Path('link').rename('f')",
+    "Path('f').symlink_to('/dev/null')",
     "random.random()",
     "np.random.rand()",
     "kept(1)",
@@ -93,6 +125,14 @@ def ready(steps: Steps) -> Steps:
 def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
     trace = ready.good(code)
     assert {key.partition(":")[2] for key in trace.writes} == ready.bound_only
+
+
+@pytest.mark.parametrize("code", FILES)
+def test_what_writes_files_of_the_directory_besides(ready: Steps, code: str) -> None:
+    """Which is kept by itself."""
+    trace = ready.good(code)
+    assert any(key[:5] == "file:" for key in trace.writes)
+    assert {key.partition(":")[2] for key in trace.writes if key[:5] == "name:"} == ready.bound_only
 
 
 def test_a_file_system_in_memory_is_known_whole(ready: Steps) -> None:

@@ -18,7 +18,8 @@ class CellOutcome:
     duration: seconds of wall time.
     notices: what other authors did to names that this one relies on.
     trace: what it read and wrote; None where nothing watches.
-    bound_only: names that it has written, if it has certainly done nothing else; None if it may have.
+    bound_only: names that it has written, if it has certainly done nothing else but to files of the working
+    directory; None if it may have.
     """
 
     success: bool

@@ -13,7 +13,7 @@ from cenote_worker.tracking import audit
 from cenote_worker.tracking.audit import Noted
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.files import Files, changed, together
+from cenote_worker.tracking.files import LINK, Files, Mark, changed, together
 from cenote_worker.tracking.known_libraries import is_unknown
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
@@ -77,6 +77,9 @@ class FileWatch:
         self._versions = files.versions(self._before or {}, budget)
         self._temporary = {file(key): files.version(key, budget) for key in files.left}
         self.noted = Noted(namespace, parts)
+        self.only_here = False
+        """Once it is over: whether it has certainly written no other files than those of the directory, and by their
+        names, so that whoever has the directory as it is then has all that it did to files."""
         audit.listen(self.noted)
 
     def end(
@@ -89,6 +92,7 @@ class FileWatch:
         audit.listen(None)
         files, noted = self._files, self.noted
         after = files.marks()
+        self.only_here = self._is_only_here(after, facts, packages)
         files.doubt(noted.changed - noted.rewritten)
         different = {file(path) for path in changed(self._before, after)} | set(self._located(noted.changed))
         unseen = self._written_unseen(facts, packages, budget)
@@ -123,6 +127,29 @@ class FileWatch:
         if unseen is None:
             reads[ANYTHING] = writes[ANYTHING] = fresh()
         return reads, writes
+
+    def _is_only_here(self, after: dict[str, Mark] | None, facts: Facts, packages: frozenset[str]) -> bool:
+        """Files of the system may be settings of the process, or its memory; and a link that is gone may have led to
+        one.
+        """
+        noted = self.noted
+        if (
+            noted.processes
+            or noted.unplaced
+            or noted.descriptors
+            or noted.remote
+            or unseen_by(facts, packages)
+        ):
+            return False
+        if self._before is None or after is None:
+            return False
+        if any(
+            self._versions[path].startswith(LINK)
+            for path in changed(self._before, after) & self._before.keys()
+        ):
+            return False
+        located = map(self._files.location, noted.changed)
+        return all(each is not None and not key_of(each).startswith("/") for each in located)
 
     def _written_unseen(self, facts: Facts, packages: frozenset[str], budget: Budget) -> set[Location] | None:
         """Temporary files that are different since somebody last looked at all of them; None if they are too many."""

@@ -38,6 +38,9 @@ KEPT_FILES: Final = ".cenote-versions"
 
 _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
+LINK: Final = "link "
+"""How the version of a link begins."""
+
 SEVERAL_NAMES: Final = "by several names"
 """In versions of such files: who writes to one of the names has changed all of them."""
 
@@ -285,7 +288,7 @@ def _content(path: str, budget: Budget) -> Version:
         if stat.S_ISDIR(status.st_mode):
             return _allowing("folder", status.st_mode, _FOLDER_MODE)
         if stat.S_ISLNK(status.st_mode):
-            return Version(f"link {xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
+            return Version(f"{LINK}{xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
         if not stat.S_ISREG(status.st_mode) or not budget.allows(status.st_size):
             return fresh()
         return Version(_allowing(_hashed(path), status.st_mode, _FILE_MODE) + _attached(path, status))

@@ -1,4 +1,4 @@
-"""Whether a step has certainly changed nothing but what names are bound to.
+"""Whether a step has certainly changed nothing but what names are bound to, and files of the working directory.
 
 A trace says what a plan has to know. Here more is asked: the state behind such a step is taken to be the one before
 and these bindings, and nobody looks again. So whatever is not known to leave nothing behind counts as leaving
@@ -37,21 +37,23 @@ _TOOLS: Final = frozenset(
 )
 """Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches."""
 
-_LIBRARIES: Final = _TOOLS | {"numpy", "pandas"}
-"""Of which objects may be: what their methods change is they themselves, or among HIDDEN."""
+_LIBRARIES: Final = _TOOLS | {"numpy", "pandas", "pathlib"}
+"""Of which objects may be: what their methods change is they themselves, or among HIDDEN, or files."""
 
 _BUILTINS: Final = frozenset(
     (
         "abs", "all", "any", "ascii", "bin", "bool", "bytearray", "bytes", "callable", "chr", "complex", "dict",
         "divmod", "enumerate", "filter", "float", "format", "frozenset", "hasattr", "hex", "int", "isinstance",
-        "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "ord", "pow", "print", "range",
-        "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip", "reply", "show",
+        "issubclass", "iter", "len", "list", "map", "max", "min", "next", "oct", "open", "ord", "pow", "print",
+        "range", "repr", "reversed", "round", "set", "slice", "sorted", "str", "sum", "tuple", "zip", "reply", "show",
         "ArithmeticError", "AssertionError", "AttributeError", "Exception", "IndexError", "KeyError",
         "LookupError", "NameError", "NotImplementedError", "OverflowError", "RuntimeError", "StopIteration",
         "TypeError", "ValueError", "ZeroDivisionError", "type",
     )
 )  # fmt: skip
-"""Those that compute or print. Not `id`: a value that comes back is another object."""
+"""Those that compute or print, and `open`: what it has done is seen. Not `id`: a value that comes back is another
+object.
+"""
 
 _present = vars(builtins)
 
@@ -65,25 +67,30 @@ _STATES: Final = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions."""
+    """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions.
+
+    only_here: see `FileWatch`.
+    """
 
     facts: Facts
     libraries: frozenset[str]
     tools: frozenset[str]
+    only_here: bool
 
 
 def bound_only(trace: StepTrace, reach: Reach, names: Collection[str]) -> frozenset[str] | None:
-    """The names that a step has written, if that is all that it has done; None if it may have done more.
+    """The names that a step has written, if that and files are all that it has done; None if it may have done more.
 
-    names: of the namespace. What is bound to the written ones may be what was before, changed in place.
+    names: of the namespace. What is bound to the written ones may be what was before, changed in place. Files are
+    those of the working directory, which is kept by itself.
     """
     if trace.opaque or trace.unrepeatable or trace.modules or not _is_harmless(reach, names):
         return None
-    if any(kind_of(each) != "name" for each in trace.writes):
+    if not reach.only_here or any(kind_of(each) not in ("name", "file") for each in trace.writes):
         return None
     if any(kind_of(each) in ("hidden", "module") and each not in _STATES for each in trace.reads):
         return None
-    return frozenset(map(key_of, trace.writes))
+    return frozenset(key_of(each) for each in trace.writes if kind_of(each) == "name")
 
 
 def _is_harmless(reach: Reach, names: Collection[str]) -> bool:

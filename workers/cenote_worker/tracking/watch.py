@@ -109,7 +109,7 @@ class Watch:
             files, album.namespace, everything, self._met.packages, budget, tuple(filter(None, parts))
         )
         self.bound_only: frozenset[str] | None = None
-        """Once it is over: names that it has written, if it has certainly done nothing else."""
+        """Once it is over: names that it has written, if it has certainly done nothing else but to files here."""
         self._registrations = _registrations()
         self._started = _now()
 
@@ -172,7 +172,12 @@ class Watch:
             unseen=unseen_by(facts, self._met.packages),
             unportable=MappingProxyType(self._unportable(writes)),
         )
-        reach = Reach(facts=facts, libraries=self._met.packages, tools=self._met.tools)
+        reach = Reach(
+            facts=facts,
+            libraries=self._met.packages,
+            tools=self._met.tools,
+            only_here=self._files.only_here,
+        )
         self.bound_only = bound_only(trace, reach, self._album.namespace)
         if opaque:
             self._album.forget()

@@ -174,16 +174,16 @@ class Shelf:
         self._newest = max(self._newest, files)
         self._put(Kept(step=step, copy=copy, born=birth_of(copy.pid), parent=self.base, files=files))
 
-    def bind(self, pid: int, step: int, born: Birth, bindings: str) -> bool:
+    def bind(self, pid: int, step: int, born: Birth, files: int, bindings: str) -> bool:
         """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
 
-        born: see `Kept`. Other processes than the worker may have begun some more since the copy.
+        born, files: see `Kept`. Other processes than the worker may have begun some more since the copy.
         """
         base = self.base
         if base is None or base.copy.pid != pid or not bindings:
             return False
-        told = Kept(step=step, copy=base.copy, born=born, parent=base, files=base.files, bindings=bindings)
-        self._put(told)
+        self._newest = max(self._newest, files)
+        self._put(Kept(step=step, copy=base.copy, born=born, parent=base, files=files, bindings=bindings))
         return True
 
     def _put(self, state: Kept) -> None:

@@ -190,9 +190,9 @@ def _copied(state: Watch) -> None:
 
 def _keep_bound(state: Watch, message: Message) -> None:
     """A state that is told by what was bound since the latest copy. Raises ValueError, OSError."""
-    copy, step, at = (number(message, key) for key in ("copy", "step", "at"))
+    copy, step, at, files = (number(message, key) for key in ("copy", "step", "at", "files"))
     bindings = message.get("bindings")
-    if not isinstance(bindings, str) or not state.shelf.bind(copy, step, birth_at(at), bindings):
+    if not isinstance(bindings, str) or not state.shelf.bind(copy, step, birth_at(at), files, bindings):
         _tell_gone(state, copy)
         return
     _copied(state)

@@ -2,10 +2,11 @@
 So are lists, tuples and dictionaries of them that are just that, with nobody else who could change them.
 
 The state comes back as it was, to what `is` says of its names. So what is bound is told by value only where nobody
-else has the object, or Python itself has it once: then nothing can tell the new one from it. The rest is told by
-another name that has the same object in the copy. Anything else is no such difference; nor is another order of the
-names, nor a name whose value was one that may do something when it goes. What is not looked at is which of two equal
-values a container holds that cannot change themselves: neither does a trace.
+else has the object, or Python itself has it once: then nothing can tell the new one from it. Files that were closed
+are told by what can be seen of them. The rest is told by another name that has the same object in the copy. Anything
+else is no such difference; nor is another order of the names, nor a name whose value was one that may do something
+when it goes. What is not looked at is which of two equal values a container holds that cannot change themselves:
+neither does a trace.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Final
 
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.in_jail.snapshots import closed_files
+from cenote_worker.in_jail.snapshots.closed_files import told_of
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
 from cenote_worker.in_jail.snapshots.plain_values_unsafe import is_interned, packed, unpacked
 
@@ -38,6 +42,11 @@ _CONTAINERS: Final = frozenset((list, tuple, dict))
 _SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
 _SMALL_NUMBERS: Final = range(-5, 257)
 
+_CLOSED: Final = ...
+"""Stands where another name would, in what is told of a file that was closed."""
+
+_Told = tuple[str, str | EllipsisType | None, object]
+
 _count = sys.getrefcount
 _modules = sys.modules
 
@@ -45,11 +54,12 @@ _modules = sys.modules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """A namespace when it was copied. identities: in its order. plain: values, held so that nothing else gets
-    their identities. modules: how many were imported.
+    their identities. closed: names of files that were. modules: how many were imported.
     """
 
     identities: Mapping[str, int]
     plain: Mapping[str, object]
+    closed: frozenset[str]
     modules: int
 
     @classmethod
@@ -60,6 +70,7 @@ class Baseline:
         return cls(
             identities={name: id(value) for name, value in namespace.items()},
             plain={name: value for name, value in namespace.items() if _is_small(value)},
+            closed=frozenset(name for name, value in namespace.items() if told_of(value) is not None),
             modules=len(_modules),
         )
 
@@ -93,7 +104,10 @@ def bring_about(namespace: dict[str, object], data: bytes) -> list[str]:
     for name in gone:
         del namespace[name]
     for name, other, value in bound:
-        namespace[name] = value if other is None else namespace[other]
+        if other is _CLOSED:
+            namespace[name] = closed_files.rebuilt(value)
+        else:
+            namespace[name] = value if other is None else namespace[other]
     return [*gone, *(name for name, _, _ in bound)]
 
 
@@ -115,14 +129,14 @@ def _are_plain(written: Collection[str], namespace: Mapping[str, object], change
 
 def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> bool:
     """Whether what these names had in the copy does nothing when they let go of it."""
-    return all(name in base.plain or base.identities[name] in same for name in names)
+    return all(name in base.plain or name in base.closed or base.identities[name] in same for name in names)
 
 
 def _told(
     base: Baseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
-) -> list[tuple[str, str | None, object]] | None:
-    """Each name with another one that has the same object by then, or None and a value."""
-    told, had = list[tuple[str, str | None, object]](), dict(same)
+) -> list[_Told] | None:
+    """Each name with another one that has the same object by then; or None and a value; or what a file is told by."""
+    told, had = list[_Told](), dict(same)
     for name in changed:
         identity = id(namespace[name])
         if identity in had:
@@ -132,9 +146,17 @@ def _told(
         ):
             told.append((name, None, namespace[name]))
             had[identity] = name
+        elif _is_unshared(name, namespace, base) and (file := _file(namespace[name])) is not None:
+            told.append((name, _CLOSED, file))
+            had[identity] = name
         else:
             return None
     return told
+
+
+def _file(value: object) -> closed_files.Told | None:
+    told = told_of(value)
+    return told if told is not None and closed_files.can_be_rebuilt(told) else None
 
 
 def _is_small(value: object) -> bool:

@@ -50,21 +50,21 @@ _MAX_REASON: Final = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Latest:
-    """The copy that was made last. files: as it has them, NONE where they are not kept. names: what it has, None
-    where that cannot be compared. Only with both can states behind it be told by bindings.
+    """The copy that was made last. names: what it has, None where that cannot be compared, and no state behind it be
+    told by bindings. holdings: what of descriptors it has.
     """
 
     pid: int
-    files: int
     names: Baseline | None
+    holdings: Holdings
 
 
 class Copies:
     """Keeps the state as it is, when it has changed and somebody will want to go back to it.
 
     A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
-    None is made where the latest one, with some names bound to small values, is the state of now: then the warden is
-    told of these, and whoever goes on from there binds them first.
+    None is made where the latest one, with some names bound to small values, is the state of now, whatever has become
+    of files: then the warden is told of these, and whoever goes on from there binds them first.
     """
 
     def __init__(
@@ -108,6 +108,8 @@ class Copies:
         self._ended = False
         """Whether that copy has gone before its time."""
         self._step = 0
+        self._wanted = NONE
+        """The version of the files that goes with what this process, come of a copy, is to be at."""
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
         """Descriptors that were pipes and sockets when the copy was made that this process came from."""
@@ -125,8 +127,8 @@ class Copies:
     ) -> None:
         """The state is another than the one that was copied. step: of the cell that changed it, if one did.
 
-        bound_only: names that it has written, if nothing else can have changed. passing: it is about to be given
-        up for the one before, and is copied only if another cell comes after all.
+        bound_only: names that it has written, if nothing else can have changed but files of the working directory.
+        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
         """
         self._bound = None if self._changed else bound_only
         self._changed, self._passing = True, passing
@@ -203,7 +205,7 @@ class Copies:
         self._go_on(beginning.wanted)
         self._ended = os.getpid() == beginning.pid
         if not self._ended:
-            self._latest = _Latest(pid=beginning.pid, files=beginning.files, names=names)
+            self._latest = _Latest(pid=beginning.pid, names=names, holdings=self._holdings())
 
     def skip(self) -> None:
         """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
@@ -250,14 +252,16 @@ class Copies:
     def _is_told(self, line: socket.socket) -> bool:
         """Whether it was enough to tell the warden what has been bound since the latest copy."""
         latest = self._latest
-        if self._bound is None or latest is None or latest.names is None or latest.files == NONE:
-            return False
-        if self._files.keep() != latest.files:
+        if self._bound is None or latest is None or latest.names is None:
             return False
         bindings = difference(latest.names, self._namespace, self._bound)
-        if bindings is None:
+        # A file may be open still that nobody has a name for.
+        if bindings is None or self._holdings() != latest.holdings:
             return False
-        say_bound(line, latest.pid, self._step, bindings)
+        files = self._files.keep()
+        if files == NONE:
+            return False
+        say_bound(line, latest.pid, self._step, files, bindings)
         self._unkept = ""
         return True
 
@@ -273,7 +277,7 @@ class Copies:
             return False
         self._imported.settle()
         files = self._files.keep()
-        holdings = Holdings.now((*self._keep(), line.fileno()))
+        holdings = self._holdings()
         names = Baseline.of(self._namespace)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with here, there:
@@ -281,15 +285,20 @@ class Copies:
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
-                self._latest = _Latest(pid=pid, files=files, names=names)
+                self._latest = _Latest(pid=pid, names=names, holdings=holdings)
                 return False
-            return self._freeze(here, there, holdings, files, names)
+            return self._freeze(here, there, holdings, names)
 
     def _tell_beginning(self, line: socket.socket, pid: int) -> None:
         files = self._files.keep()
         say_beginning(line, pid, self._step, files)
         self._beginning, self._unkept = 0, ""
-        self._latest = _Latest(pid=pid, files=files, names=Baseline.of(self._namespace))
+        names = Baseline.of(self._namespace)
+        self._latest = _Latest(pid=pid, names=names, holdings=self._holdings())
+
+    def _holdings(self) -> Holdings:
+        assert self._line is not None
+        return Holdings.now((*self._keep(), self._line.fileno()))
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""
@@ -308,7 +317,6 @@ class Copies:
         here: socket.socket,
         there: socket.socket,
         holdings: Holdings,
-        files: int,
         names: Baseline | None,
     ) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
@@ -317,18 +325,19 @@ class Copies:
             self._unkept = ""
             holdings.sever()
             copy = os.getpid()
-            freeze(there, self._go_on, lambda line: self._answer(line, files))
+            freeze(there, self._go_on, lambda line: self._answer(line, self._wanted))
             holdings.restore()
             self.severed, self.severed_pipes = holdings.links, holdings.pipes
-            self.amiss = self._files.restore(files)
+            self.amiss = self._files.restore(self._wanted)
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
-                self._latest = _Latest(pid=copy, files=files, names=names)
+                self._latest = _Latest(pid=copy, names=names, holdings=self._holdings())
             return True
         os._exit(1)
 
     def _go_on(self, told: Message) -> None:
         """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
+        self._wanted = number(told, "files")
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")

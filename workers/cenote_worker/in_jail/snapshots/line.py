@@ -67,11 +67,14 @@ def say_beginning(line: socket.socket, pid: int, step: int, files: int) -> None:
     line.send(_copied(pid, step, files), socket.MSG_NOSIGNAL)
 
 
-def say_bound(line: socket.socket, copy: int, step: int, bindings: bytes) -> None:
-    """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError."""
+def say_bound(line: socket.socket, copy: int, step: int, files: int, bindings: bytes) -> None:
+    """That the state of a step is that of a copy with these bindings: written by hand as well. Raises OSError.
+
+    files: the version of the working directory that goes with it.
+    """
     now, text = time.clock_gettime_ns(time.CLOCK_BOOTTIME), b2a_base64(bindings, newline=False)
-    data = b'{"op": "bound", "copy": %d, "step": %d, "at": %d, "bindings": "%s"}'
-    line.send(data % (copy, step, now, text), socket.MSG_NOSIGNAL)
+    data = b'{"op": "bound", "copy": %d, "step": %d, "files": %d, "at": %d, "bindings": "%s"}'
+    line.send(data % (copy, step, files, now, text), socket.MSG_NOSIGNAL)
 
 
 def unpacked(bindings: str) -> bytes:

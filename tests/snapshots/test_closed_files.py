@@ -1,0 +1,196 @@
+"""Files that a `with` has left: what is told of one makes another that nobody can tell from it."""
+
+from __future__ import annotations
+
+import io
+import os
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
+from cenote_worker.in_jail.snapshots.closed_files import rebuilt, told_of
+
+CONTENTS = b"one\ntwo\r\nthree\rfour"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    path = tmp_path / "file"
+    path.write_bytes(CONTENTS)
+    return str(path)
+
+
+def left(place: str, mode: str, **settings: Any) -> Any:
+    with open(place, mode, **settings) as it:
+        if it.readable():
+            it.seek(0)
+            it.read()
+        if it.writable():
+            it.write(b"a" if "b" in mode else "a")
+    return it
+
+
+def seen(it: Any) -> object:
+    """All that a program can ask of it."""
+    told: list[object] = []
+    while True:
+        for name in dir(it):
+            try:
+                value = getattr(it, name)
+            except (ValueError, io.UnsupportedOperation) as error:
+                value = error
+            told.append((name, type(value), repr(value) if isinstance(value, str | int | tuple) else ""))
+        told.append((repr(it), vars(it)))
+        inner = next((getattr(it, each) for each in ("buffer", "raw") if hasattr(it, each)), None)
+        if inner is None:
+            return told
+        it = inner
+
+
+@pytest.mark.parametrize(
+    ("mode", "settings"),
+    [
+        ("w", {}),
+        ("r", {}),
+        ("r", {"newline": ""}),
+        ("r", {"newline": "\n"}),
+        ("rt", {"encoding": "latin-1", "errors": "replace"}),
+        ("r", {"encoding": "utf-16-le", "errors": "ignore"}),
+        ("a", {"errors": "ignore"}),
+        ("r+", {}),
+        ("w+", {}),
+        ("a+", {}),
+        ("wb", {}),
+        ("rb", {}),
+        ("r+b", {}),
+        ("ab", {}),
+    ],
+)
+def test_another_one_looks_the_same(place: str, mode: str, settings: dict[str, Any]) -> None:
+    it = left(place, mode, **settings)
+    told = told_of(it)
+    assert told is not None
+    descriptors = len(os.listdir("/proc/self/fd"))
+    assert seen(it) == seen(rebuilt(told))
+    assert descriptors == len(os.listdir("/proc/self/fd"))
+
+
+def test_one_that_was_just_made(tmp_path: Path) -> None:
+    it = left(str(tmp_path / "new"), "x")
+    told = told_of(it)
+    assert told is not None
+    assert seen(it) == seen(rebuilt(told))
+
+
+@pytest.mark.parametrize(
+    "deed",
+    [
+        lambda it: it.buffer,
+        lambda it: it.buffer.raw,
+        weakref.ref,
+        lambda it: weakref.ref(it.buffer),
+        lambda it: setattr(it, "more", 1),
+        lambda it: setattr(it.buffer.raw, "more", 1),
+    ],
+)
+def test_somebody_else_has_a_part_of_it(place: str, deed: Callable[[Any], object]) -> None:
+    """Or it has one that others have not."""
+    it = left(place, "r")
+    assert told_of(it) is not None
+    other = deed(it)
+    assert told_of(it) is None
+    del other
+
+
+def test_one_without_its_buffer() -> None:
+    it = io.TextIOWrapper(io.BytesIO())
+    it.detach()
+    assert told_of(it) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        open,
+        lambda place: left(place, "r", buffering=1),
+        lambda place: left(Text(place), "r"),
+        lambda place: left(os.open(place, os.O_RDONLY), "r"),  # type: ignore[arg-type]
+        lambda place: left(os.fsencode(place), "r"),  # type: ignore[arg-type]
+        lambda place: left(place, "rb", buffering=0),
+        lambda _: io.StringIO(),
+        lambda place: place,
+    ],
+)
+def test_what_is_more_than_that(place: str, make: Callable[[str], Any]) -> None:
+    """An open one, one that has something that is no plain text, one of another kind."""
+    it = make(place)
+    assert told_of(it) is None
+    if isinstance(it, io.IOBase):
+        it.close()
+
+
+def ran(before: str, *cells: str) -> tuple[dict[str, object], dict[str, object]] | None:
+    """What the cells make of a namespace, each told of the first part; and what is made of another one like that."""
+    namespace: dict[str, object] = {}
+    copy: dict[str, object] = {}
+    exec(before, namespace)
+    exec(before, copy)
+    base, bindings = Baseline.of(namespace), None
+    assert base is not None
+    for cell in cells:
+        exec(cell, namespace)
+        bindings = difference(base, namespace, {"f"})
+    if bindings is None:
+        return None
+    bring_about(copy, bindings)
+    return namespace, copy
+
+
+@pytest.mark.parametrize(
+    ("before", "cells"),
+    [
+        ("", ["with open('a', 'w') as f: f.write('b')"]),
+        ("with open('a', 'w') as f: pass", ["with open('a') as f: t = f.read()"]),
+        ("with open('a', 'w') as f: pass", ["del f"]),
+        ("with open('a', 'w') as f: pass", ["g = f", "with open('a', 'wb') as f: pass"]),
+        ("", ["with open('a', 'w') as f: pass", "with open('a') as f: pass", "g = f"]),
+    ],
+)
+def test_one_that_a_name_was_bound_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, cells: list[str]
+) -> None:
+    """Or which a name has let go of, again and again."""
+    monkeypatch.chdir(tmp_path)
+    both = ran(before, *cells)
+    assert both is not None
+    is_, told = both
+    assert list(is_) == list(told)
+    assert [seen(is_[name]) for name in "fg" if name in is_] == [
+        seen(told[name]) for name in "fg" if name in told
+    ]
+    assert (is_.get("f") is is_.get("g")) == (told.get("f") is told.get("g"))
+
+
+@pytest.mark.parametrize(
+    ("before", "cell"),
+    [
+        ("", "f = open('a', 'w')"),
+        ("", "with open('a', 'w') as f: files = [f]"),
+        ("files = []", "with open('a', 'w') as f: files.append(f)"),
+        ("f = open('a', 'w')", "f.close()"),
+        ("f = open('a', 'w')", "del f"),
+    ],
+)
+def test_one_that_somebody_else_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, cell: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert ran(before, cell) is None
