@@ -131,3 +131,14 @@ def test_a_part_that_turns_out_to_be_damaged_leaves_nothing() -> None:
 
     with all_closed(MEMORY), pytest.raises(KeyError, match="damaged"):
         Content.written([200_000], [broken()])
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, INLINE_LIMIT - 64, INLINE_LIMIT - 63])
+def test_one_part_is_packed_as_any_number_of_them(size: int) -> None:
+    """A short way for what each cell has, and none beyond what fits a packet."""
+    part = os.urandom(size)
+    short, usual = Content.pack([part]), Content.pack([(part,)])
+    assert (usual.size, usual.count, usual.inline) == (short.size, short.count, short.inline)
+    assert [part] == [bytes(each) for each in short.unpack()]
+    short.close()
+    usual.close()

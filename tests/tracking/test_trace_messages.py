@@ -55,6 +55,50 @@ def test_a_step_says_of_so_many_values_what_they_are() -> None:
         traced.read(message(kinds=[jail_pb2.ValueKind(location="name:v", shape=[1] * 33, has_shape=True)]))
 
 
+def heard(said: jail_pb2.StepTrace) -> tuple[StepTrace, jail_pb2.StepTrace]:
+    """What a supervisor makes of it, and what that says of it to others."""
+    trace, again = traced.hear(jail_pb2.StepTrace.FromString(said.SerializeToString())), jail_pb2.StepTrace()
+    traced.fill(again, trace)
+    return trace, again
+
+
+PLAIN = StepTrace(reads=TRACE.reads, writes=TRACE.writes, groups=TRACE.groups, kinds=TRACE.kinds)
+
+
+@pytest.mark.parametrize(("trace", "goes_on"), [(PLAIN, True), (TRACE, False)])
+def test_what_a_jail_says_is_told_again(trace: StepTrace, *, goes_on: bool) -> None:
+    """Word for word, where nothing of it is ever cut."""
+    said = jail_pb2.StepTrace()
+    traced.fill(said, trace)
+    found = traced.hear(jail_pb2.StepTrace.FromString(said.SerializeToString()))
+    assert (trace, goes_on) == (found, bool(found.told))
+    assert (trace, said) == heard(said)
+
+
+def test_what_nobody_knows_in_it_is_not_told_again() -> None:
+    """A jail cannot leave anything in records and with clients beside what they read."""
+    said = jail_pb2.StepTrace()
+    traced.fill(said, PLAIN)
+    unknown = jail_pb2.StepTrace.FromString(said.SerializeToString() + b"\xfa\x7f\x04left")
+    assert (PLAIN, said) == heard(unknown)
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        message(kinds=[jail_pb2.ValueKind(location="name:v", type="x" * 1_000)]),
+        message(unseen=["x" * 1_000]),
+        message(reads=[jail_pb2.Seen(location="name:v", version="1")] * 100),
+        message(reads=[jail_pb2.Seen(location="name:v", version="1")] * traced.MAX_LOCATIONS),
+    ],
+)
+def test_what_is_cut_or_said_twice_is_told_as_it_was_understood(long: jail_pb2.StepTrace) -> None:
+    """So that no jail has more kept of it than its trace takes."""
+    trace, again = heard(long)
+    assert trace == traced.read(again)
+    assert again.ByteSize() < long.ByteSize()
+
+
 def test_a_client_of_a_platform_gets_it() -> None:
     assert to_result(from_result(ExecutionResult(success=True, trace=TRACE))).trace == TRACE
 

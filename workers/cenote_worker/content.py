@@ -15,7 +15,7 @@ from itertools import chain
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
-from cenote_security.sealed import Buffer, Draft, Layout, SealedMemory, copy_bytes
+from cenote_security.sealed import Buffer, Draft, Layout, SealedMemory, aligned, copy_bytes
 
 INLINE_LIMIT = 48 * 1024
 """Bytes. A packet must fit a socket's send buffer (208 KiB by default) next to others of its kind."""
@@ -23,6 +23,13 @@ INLINE_LIMIT = 48 * 1024
 MAX_PARTS = 1_000_000
 """A table of 8 MB: more buffers than any sensible value has, and a bound on what a reader walks."""
 
+
+_LENGTH = struct.Struct("<Q")
+_BEFORE = aligned(_LENGTH.size)
+"""Bytes before the first part where there is one alone."""
+
+_GAP = bytes(_BEFORE - _LENGTH.size)
+_SMALL = INLINE_LIMIT - _BEFORE
 
 Part = Buffer | tuple[Buffer, ...]
 """One part, in one buffer or in several that are written end to end."""
@@ -43,6 +50,8 @@ class Content:
     @classmethod
     def pack(cls, parts: Sequence[Part]) -> Content:
         """Copies the parts once. Raises OSError when the machine has no memory for them."""
+        if len(parts) == 1 and isinstance(parts[0], bytes) and len(parts[0]) <= _SMALL:
+            return cls._small(parts[0])
         grouped = [part if isinstance(part, tuple) else (part,) for part in parts]
         lengths = [sum(memoryview(piece).nbytes for piece in pieces) for pieces in grouped]
         table = struct.pack(f"<{len(lengths)}Q", *lengths)
@@ -51,6 +60,11 @@ class Content:
         if layout.size <= INLINE_LIMIT:
             return cls(size=layout.size, count=len(parts), inline=b"".join(pieces))
         return cls(size=layout.size, count=len(parts), memory=SealedMemory.create(pieces))
+
+    @classmethod
+    def _small(cls, part: bytes) -> Content:
+        """The same of one small part, such as a cell's code, which is packed on each side of a line."""
+        return cls(size=_BEFORE + len(part), count=1, inline=_LENGTH.pack(len(part)) + _GAP + part)
 
     @classmethod
     def written(cls, sizes: Sequence[int], parts: Iterable[Iterable[Buffer]]) -> Content:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import MappingProxyType
-from typing import Final
+from typing import Final, cast
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
@@ -32,6 +32,9 @@ MAX_SIZE: Final = 4 * 2**20
 
 _SMALL: Final = MAX_SIZE // 64
 """Bytes of a message that is not too large as objects: what takes two bytes there, an empty text, takes 113 here."""
+
+_NO_VERSIONS: Final[Mapping[Location, Version]] = MappingProxyType({})
+"""Of whatever a trace has none of: most have none of most."""
 
 
 def fill(message: jail_pb2.StepTrace, trace: StepTrace) -> None:
@@ -69,25 +72,37 @@ def _said(trace: StepTrace) -> jail_pb2.StepTrace:
 
 def read(message: jail_pb2.StepTrace) -> StepTrace:
     """Checked and frozen. Raises ProtocolViolation."""
-    grouped = sum(len(group.locations) for group in message.groups)
-    counts = (len(message.reads), len(message.writes), len(message.mutated), len(message.unportable), grouped)
-    if max(counts) > MAX_LOCATIONS or len(message.groups) > MAX_LOCATIONS:
+    reads, writes, mutated, groups = message.reads, message.writes, message.mutated, message.groups
+    unportable, grouped = message.unportable, [group.locations for group in groups]
+    counts = (len(reads), len(writes), len(mutated), len(unportable), len(groups), sum(map(len, grouped)))
+    if max(counts) > MAX_LOCATIONS:
         raise ProtocolViolation("a trace with too many locations")
     trace = StepTrace(
-        reads=_read_seen(message.reads),
-        writes=_read_seen(message.writes),
-        mutated=frozenset(map(_location, message.mutated)),
-        groups=tuple(frozenset(map(_location, group.locations)) for group in message.groups),
+        reads=_read_seen(reads),
+        writes=_read_seen(writes),
+        mutated=_read_locations(mutated),
+        groups=tuple(map(_read_locations, grouped)),
         modules=tuple(each[:MAX_LOCATION] for each in message.modules[:MAX_MODULES]),
-        opaque=tuple(each[:MAX_REASON] for each in message.opaque[:MAX_REASONS]),
-        unrepeatable=tuple(each[:MAX_REASON] for each in message.unrepeatable[:MAX_REASONS]),
-        unseen=tuple(each[:MAX_REASON] for each in message.unseen[:MAX_REASONS]),
-        unportable=MappingProxyType(
-            {_location(seen.location): seen.version[:MAX_REASON] for seen in message.unportable}
-        ),
+        opaque=_read_reasons(message.opaque),
+        unrepeatable=_read_reasons(message.unrepeatable),
+        unseen=_read_reasons(message.unseen),
+        unportable=_read_unportable(unportable),
         kinds=_read_kinds(message.kinds),
     )
     return trace if _fits(message, trace) else untold(trace)
+
+
+def hear(message: jail_pb2.StepTrace) -> StepTrace:
+    """As `read`, of what is about to be said again, to a record and to a client: a small one goes on as it came.
+
+    The message is the caller's alone: what nobody knows in it is dropped. Whoever reads it next checks it once more.
+    """
+    trace = read(message)
+    message.DiscardUnknownFields()
+    # More than the trace takes has the same location over and over, which nobody counts.
+    if message.ByteSize() <= min(_SMALL, trace.size) and not _is_cut(message):
+        trace.told.append(message.SerializeToString())
+    return trace
 
 
 def fill_versions(message: jail_pb2.Versioned, versions: Mapping[Location, Version]) -> None:
@@ -130,29 +145,61 @@ def _fill_seen(add: object, seen: Mapping[Location, str]) -> None:
         add(location=location, version=version)
 
 
-def _read_seen(messages: Iterable[jail_pb2.Seen]) -> Mapping[Location, Version]:
-    found = dict[Location, Version]()
-    for seen in messages:
-        if len(seen.version) > MAX_VERSION:
-            raise ProtocolViolation("a trace with a version that is too long")
-        found[_location(seen.location)] = Version(seen.version)
-    return MappingProxyType(found)
-
-
-def _read_kinds(messages: Sequence[jail_pb2.ValueKind]) -> Mapping[Location, ValueKind]:
-    if len(messages) > MAX_KINDS or any(len(each.shape) > MAX_DIMENSIONS for each in messages):
-        raise ProtocolViolation("a trace that says too much of its values")
-    return MappingProxyType(
-        {
-            _location(each.location): ValueKind(
-                type=each.type[:MAX_TYPE], shape=tuple(each.shape) if each.has_shape else None
-            )
-            for each in messages
-        }
+def _is_cut(message: jail_pb2.StepTrace) -> bool:
+    """Whether whoever reads it may leave something out."""
+    return bool(
+        message.opaque
+        or message.unrepeatable
+        or message.unseen
+        or message.modules
+        or message.unportable
+        or any([len(each.type) > MAX_TYPE for each in message.kinds])
     )
 
 
-def _location(text: str) -> Location:
-    if len(text) > MAX_LOCATION or (text != ANYTHING and not text.startswith(KINDS)):
-        raise ProtocolViolation("a trace with a location that is none")
-    return Location(text)
+def _read_seen(messages: Iterable[jail_pb2.Seen]) -> Mapping[Location, Version]:
+    found = {seen.location: seen.version for seen in messages}
+    if not found:
+        return _NO_VERSIONS
+    if max(map(len, found.values())) > MAX_VERSION:
+        raise ProtocolViolation("a trace with a version that is too long")
+    _check_locations(found)
+    return MappingProxyType(cast("dict[Location, Version]", found))
+
+
+def _read_locations(texts: Iterable[str]) -> frozenset[Location]:
+    found = frozenset(texts)
+    _check_locations(found)
+    return cast("frozenset[Location]", found)
+
+
+def _read_reasons(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple([each[:MAX_REASON] for each in texts[:MAX_REASONS]]) if texts else ()
+
+
+def _read_unportable(messages: Sequence[jail_pb2.Seen]) -> Mapping[Location, str]:
+    if not messages:
+        return _NO_VERSIONS
+    found = {seen.location: seen.version[:MAX_REASON] for seen in messages}
+    _check_locations(found)
+    return MappingProxyType(cast("dict[Location, str]", found))
+
+
+def _read_kinds(messages: Sequence[jail_pb2.ValueKind]) -> Mapping[Location, ValueKind]:
+    if len(messages) > MAX_KINDS or any([len(each.shape) > MAX_DIMENSIONS for each in messages]):
+        raise ProtocolViolation("a trace that says too much of its values")
+    found = {
+        each.location: ValueKind(
+            type=each.type[:MAX_TYPE], shape=tuple(each.shape) if each.has_shape else None
+        )
+        for each in messages
+    }
+    _check_locations(found)
+    return MappingProxyType(cast("dict[Location, ValueKind]", found))
+
+
+def _check_locations(found: Iterable[str]) -> None:
+    """Raises ProtocolViolation."""
+    for each in found:
+        if len(each) > MAX_LOCATION or not (each.startswith(KINDS) or each == ANYTHING):
+            raise ProtocolViolation("a trace with a location that is none")

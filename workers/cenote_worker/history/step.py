@@ -138,10 +138,10 @@ class StepRecord:
     @property
     def size(self) -> int:
         """Roughly, in bytes: of what is shed when a history gets too large."""
-        shown = sum(len(part) for bundle in self.outputs for part in bundle.values())
+        shown = sum([len(part) for bundle in self.outputs for part in bundle.values()])
         error = len(self.error.traceback) + len(self.error.message) if self.error else 0
-        texts = sum(len(text or "") for text in (self.stdout, self.stderr, self.value, self.reply))
-        return shown + error + texts + sum(call.size for call in self.host_calls)
+        texts = len(self.stdout) + len(self.stderr) + len(self.value or "") + len(self.reply or "")
+        return shown + error + texts + sum([call.size for call in self.host_calls])
 
     def without_results(self) -> Self:
         """The same step, with its results shed, and what its host calls gave: that they were made is still known."""

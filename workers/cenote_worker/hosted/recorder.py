@@ -74,23 +74,21 @@ class Recorder:
         """A cell has a result, whether or not it ran."""
         calls, dropped = self.host_calls.take()
         self.history.ended(
-            replace(
-                asked,
-                number=result.step,
-                status=_status(result),
-                stdout=result.stdout,
-                stderr=result.stderr,
-                value=result.value,
-                outputs=result.outputs,
-                error=result.error,
-                reply=result.reply,
-                trace=result.trace,
-                host_calls=calls,
-                dropped_calls=dropped,
-                started=time.time() - result.usage.wall,
-                duration=result.duration,
-                usage=result.usage,
-            )
+            asked,
+            number=result.step,
+            status=_status(result),
+            stdout=result.stdout,
+            stderr=result.stderr,
+            value=result.value,
+            outputs=result.outputs,
+            error=result.error,
+            reply=result.reply,
+            trace=result.trace,
+            host_calls=calls,
+            dropped_calls=dropped,
+            started=time.time() - result.usage.wall,
+            duration=result.duration,
+            usage=result.usage,
         )
         if result.state == "rolled_back" and result.back_at is not None:
             self._back_at(result.back_at, result.error.reason if result.error is not None else "")

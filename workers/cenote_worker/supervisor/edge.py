@@ -322,7 +322,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         reply=message.reply if message.HasField("reply") else None,
         duration=message.duration if 0 <= message.duration < math.inf else 0.0,
         notices=_notices(message) if message.notices else (),
-        trace=traced.read(message.trace) if message.HasField("trace") else None,
+        trace=traced.hear(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
     )
 

@@ -31,28 +31,34 @@ BACKGROUND = 64 * 1024
 
 
 class Printed:
-    """Both streams, each as head and tail."""
+    """Both streams, each as head and tail from when something is printed to it: most cells print nothing."""
 
     def __init__(self, limit: int) -> None:
-        self._streams = {"stdout": HeadAndTail(limit), "stderr": HeadAndTail(limit)}
+        self._limit = limit
+        self._streams: dict[StreamName, HeadAndTail] = {}
         self.size = 0
 
     def add(self, stream: StreamName, text: str) -> None:
         self.size += len(text)
-        self._streams[stream].add(text)
+        self._made(stream).add(text)
 
     def skip(self, characters: int) -> None:
         """So much was printed, nobody knows to which stream, that is not known any more."""
         if characters:
             self.size += characters
-            self._streams["stdout"].skip(characters)
+            self._made("stdout").skip(characters)
 
     def text(self, stream: StreamName) -> str:
-        return self._streams[stream].text()
+        return self._streams[stream].text() if stream in self._streams else ""
 
     @property
     def truncated(self) -> bool:
-        return any(stream.truncated for stream in self._streams.values())
+        return any([stream.truncated for stream in self._streams.values()])
+
+    def _made(self, stream: StreamName) -> HeadAndTail:
+        if stream not in self._streams:
+            self._streams[stream] = HeadAndTail(self._limit)
+        return self._streams[stream]
 
 
 @dataclass(slots=True)

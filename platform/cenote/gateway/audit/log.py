@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Self
 
-from cenote.gateway.audit.chain import Mark, after, mark_of
+from cenote.gateway.audit.chain import Mark, after
 from cenote.gateway.audit.entry import Event
 from cenote.gateway.audit.folder import LOCK, file_of
 from cenote.gateway.audit.head_file import HeadFile
@@ -113,8 +113,9 @@ class AuditLog:
         mark, lines = self._head.mark, []
         for event in events:
             entry = after(mark, event, int(self._clock() * 1e6))
-            lines.append(entry.line())
-            mark = mark_of(entry)
+            line, digest = entry.written()
+            lines.append(line)
+            mark = Mark(number=entry.number, hash=digest)
         return mark, b"".join(lines)
 
     def _room(self) -> LogFile:
