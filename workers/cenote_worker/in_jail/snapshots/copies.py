@@ -31,6 +31,7 @@ from cenote_worker.in_jail.snapshots.line import (
     say_copied,
     unpacked,
 )
+from cenote_worker.in_jail.snapshots.own_files import Parting
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -110,7 +111,8 @@ class Copies:
         self._step = 0
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
-        """Descriptors that were pipes and sockets when the copy was made that this process came from."""
+        """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
+        lock that somebody else has now."""
         self.severed_pipes: frozenset[int] = frozenset()
         self.amiss: tuple[str, ...] = ()
         """What else is not as it was then, a line each."""
@@ -276,14 +278,14 @@ class Copies:
         holdings = Holdings.now((*self._keep(), line.fileno()))
         names = Baseline.of(self._namespace)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with here, there:
+        with here, there, Parting(needed=bool(holdings.positions)) as parting:
             pid = fork_beside()
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
                 self._latest = _Latest(pid=pid, files=files, names=names)
                 return False
-            return self._freeze(here, there, holdings, files, names)
+            return self._freeze(here, there, holdings, parting, files, names)
 
     def _tell_beginning(self, line: socket.socket, pid: int) -> None:
         files = self._files.keep()
@@ -308,6 +310,7 @@ class Copies:
         here: socket.socket,
         there: socket.socket,
         holdings: Holdings,
+        parting: Parting,
         files: int,
         names: Baseline | None,
     ) -> bool:
@@ -316,10 +319,11 @@ class Copies:
             here.close()
             self._unkept = ""
             holdings.sever()
+            parting.done()
             copy = os.getpid()
             freeze(there, self._go_on, lambda line: self._answer(line, files))
-            holdings.restore()
-            self.severed, self.severed_pipes = holdings.links, holdings.pipes
+            unlocked = holdings.restore()
+            self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
             self.amiss = self._files.restore(files)
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
