@@ -13,7 +13,10 @@ __builtins__ = BUILTINS
 _FIELDS: Final = 9
 """Of a line about a lock."""
 
-_open, _listdir, _readlink = open, os.listdir, os.readlink
+_MOST: Final = 64 * 1024
+"""Bytes that are read about a descriptor: some hundred locks."""
+
+_open, _read, _close, _listdir, _readlink = os.open, os.read, os.close, os.listdir, os.readlink
 
 
 class Lock(NamedTuple):
@@ -32,11 +35,21 @@ Locks = Mapping[int, frozenset[Lock]]
 def locks_of(number: int) -> frozenset[Lock]:
     """Those that are held through this descriptor; none where the kernel does not tell."""
     try:
-        with _open(f"/proc/self/fdinfo/{number}", encoding="ascii") as info:
-            lines = [line.split() for line in info if line.startswith("lock:")]
-    except (OSError, ValueError):
+        told = _told(number)
+    except OSError:
         return frozenset()
+    if b"lock:" not in told:
+        return frozenset()
+    lines = [line.split() for line in told.decode("ascii", "replace").splitlines() if line[:5] == "lock:"]
     return frozenset(Lock(line[2], line[4], line[7], line[8]) for line in lines if len(line) == _FIELDS)
+
+
+def _told(number: int) -> bytes:
+    info = _open(f"/proc/self/fdinfo/{number}", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return _read(info, _MOST)
+    finally:
+        _close(info)
 
 
 def locks_on(descriptors: Iterable[int]) -> Locks:
