@@ -18,6 +18,12 @@ PROGRAMS = {
     'x = c.execute(\'select 1 as "a""b", 2 as a\').fetchall()\ndel c',
     "arrays of the standard library": "import array\nx = array.array('h', [1, -2]), array.array('d')\n"
     "y = x[0], array.array('u', 'ab'), iter([array.array('Q', range(9000))])",
+    "sets of texts": "x = {f'{k:x}' for k in range(300)}\n"
+    "y = {'same': x, 'less': {*list(x)[:40]}, 'removed': x - {'7'}}\ny['removed'].pop(); y['removed'].discard('8')",
+    "sets in objects and sets": "class x:\n    def __init__(self, *held):\n"
+    "        self.held, self.me = set(held), {self}\n"
+    "y = [x(('a', 'b'), ('c', frozenset('d')), 1.5, None, *range(9), 2**61 - 1), x(*'the quick brown fox')]\n"
+    "z = y[0].held",
     "shared list": "x = [1]\ny = {'same': x}",
     "cycle": "x = []\nx.append(x)",
     "array and a view": "import numpy as np\nx = np.arange(50_000.0)\ny = x[10:20]",

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+from pathlib import Path
+
 import pytest
 from tests.snapshots.conftest import MakeRuntime
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import NotKeptError, UnavailableError, UsageError
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.results import ExecutionResult, Rollback
 
 
@@ -70,6 +75,73 @@ def test_the_place_in_a_file(runtime: PythonRuntime) -> None:
     assert r"b'\x02'" == ok(runtime.execute("f.read(1)"))
     runtime.rollback(2)
     assert r"b'\x07'" == ok(runtime.execute("f.read(1)"))
+
+
+LOCKS = """
+import fcntl, os
+f, g, h = (open(name, 'w') for name in ('f', 'g', '/tmp/h'))
+both = os.dup(g.fileno())
+def held(*files):
+    told = [open(f'/proc/self/fdinfo/{file if type(file) is int else file.fileno()}').read() for file in files]
+    return [sorted(line.split()[2::2][:2] for line in each.splitlines() if 'lock:' in line) for each in told]
+def is_free(name):
+    with open(name, 'r+') as other:
+        try:
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+    return True
+"""
+
+
+def test_locks_on_files(runtime: PythonRuntime) -> None:
+    """Each state has those that it had, of both kinds; and what shares one goes on sharing it."""
+    ok(runtime.execute(LOCKS))
+    ok(
+        runtime.execute(
+            "fcntl.flock(f, fcntl.LOCK_EX); fcntl.flock(g, fcntl.LOCK_SH); fcntl.lockf(h, fcntl.LOCK_EX, 3, 1)"
+        )
+    )
+    there = "[[['FLOCK', 'WRITE']], [['FLOCK', 'READ']], [['FLOCK', 'READ']], [['POSIX', 'WRITE']]]"
+    look = "held(f, g, both, h)"
+    assert there == ok(runtime.execute(look))
+    ok(
+        runtime.execute(
+            "[fcntl.flock(each, fcntl.LOCK_UN) for each in (f, g)]; fcntl.lockf(h, fcntl.LOCK_UN)"
+        )
+    )
+    for step, expected in ((2, there), (1, "[[], [], [], []]"), (2, there), (4, "[[], [], [], []]")):
+        assert Rollback(step=step) == runtime.rollback(step)
+        assert expected == ok(runtime.execute(look))
+    runtime.rollback(2)
+    ok(runtime.execute("os.write(both, b'abc'); fcntl.flock(both, fcntl.LOCK_UN)"))
+    assert "([[], []], 3)" == ok(runtime.execute("held(g, both), os.lseek(g.fileno(), 0, os.SEEK_CUR)"))
+
+
+def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
+    """Whatever states are kept in which that file is open, locked or not."""
+    ok(runtime.execute(LOCKS))
+    ok(runtime.execute("fcntl.flock(f, fcntl.LOCK_EX)"))
+    assert "False" == ok(runtime.execute("is_free('f')"))
+    ok(runtime.execute("f.close()"))
+    assert "True" == ok(runtime.execute("is_free('f')"))
+    runtime.rollback(1)
+    ok(runtime.execute("fcntl.flock(f, fcntl.LOCK_EX); f.close()"))
+    assert "True" == ok(runtime.execute("is_free('f')"))
+
+
+def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
+    """The name of the file is told as useless."""
+    (tmp_path / "f").write_text("")
+    mounts = [Mount(source=str(tmp_path), target="/out", writable=True)]
+    os.chmod(tmp_path, 0o777)
+    os.chmod(tmp_path / "f", 0o666)
+    with PythonRuntime(sandbox=SandboxPolicy(mounts=mounts)) as runtime:
+        ok(runtime.execute("import fcntl\nf = open('/out/f', 'r+'); fcntl.flock(f, fcntl.LOCK_EX)"))
+        ok(runtime.execute("fcntl.flock(f, fcntl.LOCK_UN)"))
+        with (tmp_path / "f").open() as other:
+            fcntl.flock(other, fcntl.LOCK_SH)
+            assert Rollback(step=1, severed=("f",)) == runtime.rollback(1)
 
 
 def test_labels(runtime: PythonRuntime) -> None:

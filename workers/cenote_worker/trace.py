@@ -94,6 +94,9 @@ RESULTS: Final = module("duckdb.results")
 """What DuckDB's databases have, and what its connections were asked for and have not given yet. Only who asks DuckDB
 meets the one, and only who fetches what another step has asked for the other."""
 
+LOCKS: Final = hidden("locks")
+"""Which files are locked by this process. Only who asks for a lock meets it."""
+
 
 def content_version(data: bytes) -> Version:
     """Of a file that holds this."""

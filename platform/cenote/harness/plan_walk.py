@@ -42,6 +42,7 @@ from cenote_worker.trace import (
     ABSENT,
     ANYTHING,
     DATABASES,
+    LOCKS,
     RESULTS,
     TREE,
     Location,
@@ -241,8 +242,8 @@ class Walk:
 
     def _surroundings(self) -> set[Location]:
         """What programs reach without a name: stale files and hidden state are put right before anything runs. Nobody
-        meets a module that is imported and that he does not speak of, and databases only who asks them."""
-        asked = {DATABASES, RESULTS}
+        meets a module that is imported and that he does not speak of, and databases and locks only who asks."""
+        asked = {DATABASES, LOCKS, RESULTS}
         return {each for each in self._stale - asked if kind_of(each) not in ("name", "import")}
 
     def _needs(self, position: int, step: LineStep, looked_at: Set[Location]) -> set[Location]:

@@ -5,6 +5,7 @@ A hook cannot be removed, so there is one per process; it costs nothing that can
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import sys
@@ -14,6 +15,7 @@ from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.facts import facts_of
+from cenote_worker.tracking.locks import HELD
 from cenote_worker.tracking.sql_texts import names_in, outlives_its_call, text_asked_at
 
 __builtins__ = BUILTINS
@@ -65,6 +67,10 @@ _REFLECTING: Final = frozenset(
 """`exec` is that of `exec` and `eval`, by whatever name they were called."""
 
 _REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
+_LOCKING: Final = frozenset(("fcntl.flock", "fcntl.lockf", "fcntl.fcntl"))
+_LOCKS: Final = frozenset((fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW))
+"""What is asked of `fcntl.fcntl` to have a lock."""
+
 _IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
 _HARMLESS: Final = frozenset(
     ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings",
@@ -106,6 +112,7 @@ class Noted:
         self.scanned = False
         self.reflected: set[str] = set()
         self.remote = False
+        self.locks = False
         self.sought: set[str] = set()
         self.named: set[tuple[str, str]] = set()
         self.unpickled: set[tuple[str, str]] = set()
@@ -133,6 +140,9 @@ class Noted:
             self.reflected.add(event)  # it may be in memory, and any step may have another connection to it
         elif event in _REMOTE:
             self.remote = True
+        elif event in _LOCKING and (event != "fcntl.fcntl" or arguments[1] in _LOCKS):
+            self.locks = True
+            HELD.ask()
 
     def _open(self, arguments: tuple[object, ...]) -> None:
         path, mode, flags = arguments

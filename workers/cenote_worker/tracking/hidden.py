@@ -20,6 +20,7 @@ from cenote_worker.trace import Version
 from cenote_worker.tracking import pytorch
 from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
 from cenote_worker.tracking.graph import ATOMS
+from cenote_worker.tracking.locks import HELD
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.packing_unsafe import packed
 from cenote_worker.tracking.picture import fresh
@@ -406,4 +407,5 @@ _OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
 _LOOKS: Final = (
     ("environ", _Look(_environ)), ("cwd", _Look(_cwd)), ("sys.path", _Look(_path)),
     ("warnings", _Look(_warnings)), ("logging", _Look(_logging)), ("locale", _Look(_locale)),
+    ("locks", _Look(HELD.now)),
 )  # fmt: skip

@@ -41,6 +41,7 @@ from cenote_worker.tracking.facts import Facts, facts_of
 from cenote_worker.tracking.graph import Graph
 from cenote_worker.tracking.instructions import said_anywhere
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.sets import members
 from cenote_worker.tracking.settings import sets_by_name
 
 __builtins__ = BUILTINS
@@ -299,7 +300,7 @@ def _content(graph: Graph, base: type, value: Any) -> object:
     if base in (list, tuple):
         return graph.sequence(list(base.__iter__(value)))
     if base in (set, frozenset):
-        return graph.tokens(base.__iter__(value))
+        return members(graph, value, base)
     if base is deque:
         return (deque.__dict__["maxlen"].__get__(value), graph.sequence(list(deque.__iter__(value))))
     if base is bytearray:

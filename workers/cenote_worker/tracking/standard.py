@@ -27,6 +27,7 @@ from cenote_worker.tracking.caches import CACHE, cached
 from cenote_worker.tracking.graph import ATOMS, Graph, Handler
 from cenote_worker.tracking.iterators_unsafe import HALF_READ
 from cenote_worker.tracking.packing_unsafe import packed
+from cenote_worker.tracking.sets import members
 from cenote_worker.tracking.streams import STREAMS
 
 __builtins__ = BUILTINS
@@ -57,13 +58,12 @@ def _dict(graph: Graph, value: dict[object, object]) -> object:
 
 
 def _set(graph: Graph, value: set[object]) -> object:
-    """In the order that a loop over it would see; and with the room it has, on which depends where more will go."""
     graph.changeable(value)
-    return (value.__sizeof__(), graph.tokens(value))
+    return members(graph, value, set)
 
 
 def _frozenset(graph: Graph, value: frozenset[object]) -> object:
-    return graph.tokens(value)
+    return members(graph, value, frozenset)
 
 
 def _defaultdict(graph: Graph, value: defaultdict[object, object]) -> object:

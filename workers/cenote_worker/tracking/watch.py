@@ -16,6 +16,7 @@ from cenote_worker.trace import (
     ANYTHING,
     DATABASES,
     LIBRARIES,
+    LOCKS,
     RESULTS,
     Location,
     StepTrace,
@@ -317,6 +318,8 @@ class Watch:
         touched = hidden_state.touched(libraries, facts.attributes | facts.loads)
         if facts.imports:
             touched |= hidden_state.settings() - self._states.keys()
+        if self._files.noted.locks:
+            touched.add(key_of(LOCKS))
         after = hidden_state.versions(touched)
         last = self._album.states | self._states
         self._album.states = last | after

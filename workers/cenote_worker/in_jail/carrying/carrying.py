@@ -18,8 +18,9 @@ from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.carrying import hidden_states, parcels
+from cenote_worker.in_jail.carrying.set_recipes import follow
 from cenote_worker.in_jail.checkpointing import Checkpointing
-from cenote_worker.in_jail.checkpointing_unsafe import NotKept, load
+from cenote_worker.in_jail.checkpointing_unsafe import NotKept, StateUnpickler
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
@@ -108,7 +109,10 @@ class Carrying:
         self._kernel.take_sources(
             {each: sources[each] for each in sources.keys() - self._kernel.sources.keys()}
         )
-        values, states = load(parts, self._checkpointing.landing())
+        parcel = StateUnpickler(parts, self._checkpointing.landing())
+        values, states = parcel.load()
+        for value, recipe in parcel.load():
+            follow(value, recipe)
         return values, states
 
     @contextmanager

@@ -15,6 +15,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail.carrying.set_recipes import recipes_for
 from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -111,7 +112,8 @@ def packed(
     anchors: Anchors,
     sources: Sources,
 ) -> Content:
-    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace.
+    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace, and behind it one of
+    recipes for sets in it; see `set_recipes`.
 
     Before it stand the sources of cells of which it has functions: a traceback shows lines of theirs.
 
@@ -128,6 +130,7 @@ def packed(
         if name not in names and id(value) in met.keys() - anchors.keys() and _is_of_the_user(value):
             # It would come as a second one, of which what goes on using the name knows nothing.
             raise NotKept(f"it holds `{name}`, which does not come along")
+    pickler.dump(recipes_for([each for _, each in met.values()]))
     files = {each.co_filename for _, each in met.values() if type(each) is CodeType} & sources.keys()
     told = json.dumps({each: sources[each] for each in sorted(files)}).encode()
     return Content.pack([told, stream.getbuffer(), *buffers])

@@ -31,6 +31,7 @@ from cenote_worker.in_jail.snapshots.line import (
     say_copied,
     unpacked,
 )
+from cenote_worker.in_jail.snapshots.own_files import Parting
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -112,7 +113,8 @@ class Copies:
         """The version of the files that goes with what this process, come of a copy, is to be at."""
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
-        """Descriptors that were pipes and sockets when the copy was made that this process came from."""
+        """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
+        lock that somebody else has now."""
         self.severed_pipes: frozenset[int] = frozenset()
         self.amiss: tuple[str, ...] = ()
         """What else is not as it was then, a line each."""
@@ -280,14 +282,14 @@ class Copies:
         holdings = self._holdings()
         names = Baseline.of(self._namespace)
         here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with here, there:
+        with here, there, Parting(needed=bool(holdings.positions)) as parting:
             pid = fork_beside()
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
                 self._latest = _Latest(pid=pid, names=names, holdings=holdings)
                 return False
-            return self._freeze(here, there, holdings, names)
+            return self._freeze(here, there, holdings, parting, names)
 
     def _tell_beginning(self, line: socket.socket, pid: int) -> None:
         files = self._files.keep()
@@ -317,6 +319,7 @@ class Copies:
         here: socket.socket,
         there: socket.socket,
         holdings: Holdings,
+        parting: Parting,
         names: Baseline | None,
     ) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
@@ -324,10 +327,11 @@ class Copies:
             here.close()
             self._unkept = ""
             holdings.sever()
+            parting.done()
             copy = os.getpid()
             freeze(there, self._go_on, lambda line: self._answer(line, self._wanted))
-            holdings.restore()
-            self.severed, self.severed_pipes = holdings.links, holdings.pipes
+            unlocked = holdings.restore()
+            self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
             self.amiss = self._files.restore(self._wanted)
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:

@@ -1,7 +1,7 @@
 """What of a process's descriptors a copy of it can have.
 
 Pipes and sockets cannot be in two processes at once: a copy lets go of them, or their far ends would never see the
-end that the worker gives them. Files are shared, and with them the place where the next read begins: it is noted.
+end that the worker gives them. Files are opened anew, where they were, and what was locked is noted; see `own_files`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
+from cenote_worker.in_jail.snapshots.own_files import part, take_again
+from cenote_worker.tracking.locks import Locks, locks_on
 
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
@@ -30,16 +32,18 @@ _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connectio
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
     """Descriptors of a process at one moment. links: pipes and sockets; pipes: those of them that are pipes.
-    positions: of its files and folders."""
+    positions: of its files and folders. locks: on files."""
 
     links: frozenset[int] = frozenset()
     pipes: frozenset[int] = frozenset()
     positions: Positions
+    locks: Locks
 
     @classmethod
     def now(cls, keep: Collection[int]) -> Holdings:
         """Of this process, but no links of `keep`."""
         links, pipes, positions = set[int](), set[int](), dict[int, Position]()
+        locks: Locks = {}
         for number in descriptors():
             with suppress(OSError):
                 status = os.fstat(number)
@@ -49,13 +53,16 @@ class Holdings:
                     links.add(number)
                     if stat.S_ISFIFO(status.st_mode):
                         pipes.add(number)
-        return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions)
+        if positions:
+            locks = locks_on(positions)
+        return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions, locks=locks)
 
     def sever(self) -> None:
-        """Puts a dead end in the place of each link.
+        """Puts a dead end in the place of each link, and parts the files from those of the original.
 
         The number stays taken: an object that still holds it would else close, or write to, whatever came to have it.
         """
+        part(self.positions)
         if not self.links:
             return
         dead, gone = socket.socketpair()
@@ -64,9 +71,14 @@ class Holdings:
             os.dup2(dead.fileno(), descriptor, inheritable=False)
         dead.close()
 
-    def restore(self) -> None:
-        """Puts each file back to where it was."""
+    def restore(self) -> frozenset[int]:
+        """Puts each file back to where it was, apart from the file of the copy, and takes its locks again.
+
+        Gives the descriptors whose locks somebody else has now.
+        """
         put_back(self.positions)
+        part(self.positions)
+        return take_again(self.locks, self.positions)
 
 
 def severed_names(
