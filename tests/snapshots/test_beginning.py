@@ -1,25 +1,26 @@
-"""What a runtime begins with is kept by a process that gets ready when it is wanted: nobody can tell."""
+"""What a runtime begins with is made anew by a process that gets ready when it is wanted: nobody can tell."""
 
 from __future__ import annotations
 
 from tests.snapshots.conftest import MakeRuntime
-from tests.waiting import until
 
 from cenote.runtime import PythonRuntime, Variable
 from cenote_worker.results import Rollback
 
-LEAST_OF_A_READY_COPY = 3_000_000
-"""Bytes of its own memory, behind a first cell: what both have written to."""
-
 FIRST = """
 import os, random, sys, numpy
-told = random.random(), numpy.random.rand(), sorted(os.listdir()), os.getcwd(), sys.argv
+frame, depth = sys._getframe(), 0
+while frame:
+    frame, depth = frame.f_back, depth + 1
+told = depth, random.random(), numpy.random.rand(), sorted(os.listdir()), os.getcwd(), sys.argv
 *told, len(sys.modules), list(globals())
 """
 
 
 def test_it_is_what_it_was(runtime: PythonRuntime) -> None:
-    """With the same random numbers, files, names and modules; before and behind a state that was told by bindings."""
+    """With the same random numbers, files, modules, room to recurse; before and behind a state that was told
+    by bindings.
+    """
     before = runtime.execute(FIRST).value
     assert before
     assert runtime.execute("open('file', 'w').write('text'); os.chdir('/tmp'); import colorsys").success
@@ -42,11 +43,12 @@ def test_bindings_behind_it(runtime: PythonRuntime) -> None:
     assert "(2, ['x', 'y1', 'y2'])" == runtime.execute("x, sorted(n for n in dir() if n[0] in 'xy')").value
 
 
-def test_it_costs_little(runtime: PythonRuntime) -> None:
-    until(lambda: 1 == runtime.status().processes)  # two, until the worker has said what the other one is
-    assert runtime.execute("def f(): pass").success
-    assert runtime.snapshots()[0].step == 0
-    assert runtime.snapshots()[0].memory < LEAST_OF_A_READY_COPY
+def test_it_costs_nothing(runtime: PythonRuntime) -> None:
+    """Neither memory nor a process: the next one behind the warden and the worker is the cell's own."""
+    forking = "import os; child = os.fork()\nif not child: os._exit(0)\nos.waitpid(child, 0)[0]"
+    assert "3" == runtime.execute(forking).value
+    beginning = runtime.snapshots()[0]
+    assert (0, 0) == (beginning.step, beginning.memory)
 
 
 def test_a_state_that_something_was_brought_into_is_another(make_runtime: MakeRuntime) -> None:

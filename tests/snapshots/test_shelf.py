@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from tests.waiting import until
 
+from cenote_worker.in_jail.snapshots.line import BEGINNING
 from cenote_worker.zygote.shelf import MOST, Shelf
 from cenote_worker.zygote.strays import birth_at, birth_of
 
@@ -162,28 +162,45 @@ def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> 
 
 
 def test_what_a_worker_begins_with_is_a_state_when_it_says_so(pids: list[int]) -> None:
-    """Nobody goes back to it before. Only to the one that it has told of."""
+    """It takes no process; what began after the worker is no part of it."""
     shelf = Shelf()
-    shelf.begin(pids[0], socket.socketpair()[0])
-    assert ([], {pids[0]}) == (steps(shelf), shelf.pids)
-    assert not shelf.add_beginning(pids[1], 0, 7)
+    assert ([], frozenset()) == (steps(shelf), shelf.pids)
     assert shelf.add_beginning(pids[0], 0, 7)
-    assert ([0], {pids[0]}) == (steps(shelf), shelf.pids)
+    assert ([0], frozenset()) == (steps(shelf), shelf.pids)
+    assert shelf.base is not None
+    assert (birth_of(pids[0]), 7) == (shelf.base.born, shelf.base.files)
+    assert [0] == [one["memory"] for one in shelf.told()]
     assert not shelf.add_beginning(pids[0], 1, 7)
 
 
-def test_what_a_worker_has_begun_with_ends_when_it_is_copied_instead(pids: list[int]) -> None:
-    """Something has changed since. Nothing else begins then."""
+def test_what_a_worker_has_begun_with_is_given_up_when_it_is_copied_instead(pids: list[int]) -> None:
+    """Something has changed since."""
     shelf = Shelf()
-    shelf.begin(pids[0], socket.socketpair()[0])
     shelf.add(pids[1], 0, 7, socket.socketpair()[0])
-    until(lambda: ended(pids[0]))
-    shelf.begin(pids[0], socket.socketpair()[0])
-    assert {pids[1]} == shelf.pids
-
-
-def test_what_a_worker_has_begun_with_may_have_ended(pids: list[int]) -> None:
-    shelf = Shelf()
-    shelf.begin(pids[0], socket.socketpair()[0])
-    shelf.forget(pids[0])
     assert not shelf.add_beginning(pids[0], 0, 7)
+    shelf.clear()
+    assert not shelf.add_beginning(pids[0], 0, 7)
+
+
+def test_what_a_worker_has_begun_with_is_not_kept_where_nothing_is(pids: list[int]) -> None:
+    assert not Shelf(0).add_beginning(pids[0], 0, 7)
+
+
+def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[int]) -> None:
+    """No page of the worker's is there twice for it, and whatever it has bound since rests on it."""
+    shelf = Shelf()
+    assert shelf.add_beginning(pids[0], 0, 7)
+    assert shelf.bind(BEGINNING, 1, LATER, BINDINGS)
+    assert shelf.spare_copy is None
+    assert not shelf.forgo()
+    assert [0, 1] == steps(shelf)
+
+
+def test_who_loses_a_copy_does_not_fall_back_to_what_the_worker_has_begun_with(pids: list[int]) -> None:
+    """Unless that is asked for: a checkpoint may have more."""
+    shelf = Shelf()
+    assert shelf.add_beginning(pids[0], 0, 7)
+    shelf.add(pids[1], 1, 7, socket.socketpair()[0])
+    shelf.lose(pids[1])
+    assert (None, [0]) == (shelf.base, steps(shelf))
+    assert shelf.find(0) is not None

@@ -204,7 +204,7 @@ def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> No
 
 def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
     """The state of then is copied anew before the next cell, which falls back to it; others told so far are gone."""
-    runtime.execute("data = [1]")
+    runtime.execute("def f(): pass\ndata = [1]")
     runtime.execute("x = 1")
     step = runtime.execute("x = 2").step
     _kill(runtime, _copies(runtime))
@@ -217,7 +217,7 @@ def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
 
 def test_a_copy_that_ends_while_a_cell_runs(runtime: PythonRuntime) -> None:
     """The cell's result says that the state before it is not kept; the one behind it is."""
-    runtime.execute("data = [1]; x = 1")
+    runtime.execute("def f(): pass\ndata = [1]; x = 1")
     copies = _copies(runtime)
     with ThreadPoolExecutor() as thread:
         running = thread.submit(runtime.execute, "while True: pass")
@@ -236,11 +236,11 @@ def _is_busy(runtime: PythonRuntime) -> bool:
 
 
 def _kill(runtime: PythonRuntime, copies: list[int]) -> None:
-    """And waits until the warden has taken note of it."""
+    """And waits until the warden has taken note of it: what the worker began with needs none of them."""
     assert copies
     for pid in copies:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: not runtime.snapshots())
+    until(lambda: [0] == [info.step for info in runtime.snapshots()])
 
 
 def _copies(runtime: PythonRuntime) -> list[int]:

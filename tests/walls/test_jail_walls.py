@@ -186,19 +186,23 @@ def test_only_six_descriptors(jail: Jail) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a warden lets nobody but root look into it")
-def test_the_warden_s_descriptors(jail: Jail) -> None:
-    """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it."""
+def test_the_warden_s_descriptors(jail: Jail, level: str) -> None:
+    """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it.
+
+    And what another worker would have: both pipes, both sockets, and the rules that it is fenced by.
+    """
     place = f"/proc/{jail.warden}/fd"
 
-    def links() -> list[str]:
+    def kinds() -> list[str]:
         with suppress(FileNotFoundError):  # one was closed meanwhile
-            return [os.readlink(f"{place}/{number}") for number in os.listdir(place)]
+            links = [os.readlink(f"{place}/{number}") for number in os.listdir(place)]
+            return sorted(link if link.startswith("anon") else link.split(":")[0] for link in links)
         return []
 
+    rules = ["anon_inode:[landlock-ruleset]"] if level == "strict" else []
+    expected = [*["/dev/null"] * 3, *rules, "anon_inode:[timerfd]", *["pipe"] * 4, *["socket"] * 4]
     # The worker may be ready before the warden has let go of what it was made with.
-    kinds = {"/dev/null", "anon_inode", "pipe", "socket"}
-    until(lambda: kinds == {link.split(":")[0] for link in links()})
-    assert 2 == sum(link.startswith("socket:") for link in links())
+    until(lambda: expected == kinds())
 
 
 def test_the_environment_is_scrubbed(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:

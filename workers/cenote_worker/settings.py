@@ -18,6 +18,8 @@ class WorkerSettings:
     tracking: whether it says of each cell what it read and wrote.
     snapshots: whether the policy wants any. warden: descriptor of the line to the warden, which keeps copies of the
     worker; -1 when none are kept. pulse: that of a timer to be started with each cell, likewise.
+    wanted: what the warden says to a worker that begins where the first one began, as JSON; empty in that one.
+    borrower: descriptor of a line to whom such a worker lends that state, to live no longer; -1 for none.
     """
 
     workdir: str
@@ -33,3 +35,5 @@ class WorkerSettings:
     snapshots: bool = False
     warden: int = -1
     pulse: int = -1
+    wanted: str = ""
+    borrower: int = -1

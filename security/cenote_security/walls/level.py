@@ -50,6 +50,7 @@ class Level(ABC):
     own_kernel: whether a jail has a kernel of its own, in which its processes are started, not forked: see `command`.
     own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
     tasks_each: how many tasks of the host's kernel one of the jail's stands for.
+    worker_rules: a descriptor that `fence_worker` needs, -1 for none. Who gives it another number says so here.
     """
 
     name: LevelName
@@ -59,6 +60,7 @@ class Level(ABC):
     own_memory: int = 0
     own_tasks: int = 0
     tasks_each: int = 1
+    worker_rules: int = -1
 
     @abstractmethod
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:

@@ -27,7 +27,6 @@ class StrictLevel(Level):
         self._furniture: root.Furniture | None = None
         self._grants: Sequence[Grant] = ()
         self._ports: Sequence[int] = ()
-        self._rules = -1
         self._last_capability = identity.last_capability(host_proc)
         self._oom_score = limits.score_of_jails(host_proc)
         with building("find users for the jails"):
@@ -67,12 +66,12 @@ class StrictLevel(Level):
             identity.renounce_capabilities(self._last_capability)
             # Not dumpable: with hidepid the worker does not even see its warden.
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        self._rules = fences.ruleset(self._grants, self._ports)
-        fences.confine_paths(self._rules)
+        self.worker_rules = fences.ruleset(self._grants, self._ports)
+        fences.confine_paths(self.worker_rules)
         fences.filter_calls(self._filter)
 
     def fence_worker(self) -> None:
-        fences.confine_paths(self._rules)
+        fences.confine_paths(self.worker_rules)
         with building("let a process see itself in /proc"):
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
 

@@ -13,7 +13,6 @@ import select
 import socket
 import sys
 from collections.abc import Iterator
-from functools import partial
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker import traced
@@ -25,9 +24,10 @@ from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.frame_sink import FrameSink
+from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.refused import Refused
-from cenote_worker.in_jail.snapshots.beginning import Beginning, keep_beginning
+from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.costly_names import CostlyNames
@@ -58,8 +58,9 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     sock = socket.socket(fileno=frames_fd)
     # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        beginning = keep_beginning(settings.warden, partial(_lend_beginning, sock, settings))
-        kept_files = KeptFiles(settings)
+        beginning, kept_files = Beginning.told(settings), KeptFiles(settings)
+        if settings.borrower >= 0:
+            live_briefly(lambda: Worker(sock, settings, beginning, kept_files).lend(settings.borrower))
         if beginning.wanted is None:
             worker = Worker(sock, settings, beginning, kept_files)
             worker.say_ready()
@@ -68,12 +69,6 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
             worker = Worker(sock, settings, beginning, kept_files)
             worker.go_on(amiss)
         worker.serve()
-
-
-def _lend_beginning(
-    sock: socket.socket, settings: WorkerSettings, line: socket.socket, beginning: Beginning
-) -> None:
-    Worker(sock, settings, beginning, KeptFiles(settings)).lend(line)
 
 
 class Worker:
@@ -117,10 +112,11 @@ class Worker:
         self._copies.go_on_from(self._beginning, amiss)
         self._revive()
 
-    def lend(self, line: socket.socket) -> None:
-        """See `Copies.borrow`. Raises ValueError, OSError."""
+    def lend(self, borrower: int) -> None:
+        """See `Copies.borrow`. borrower: descriptor of the line to whoever asked. Raises ValueError, OSError."""
         self._copies.go_on_from(self._beginning, ())
-        self._carrying.give(line, self._beginning.files)
+        with socket.socket(fileno=borrower) as line:
+            self._carrying.give(line, self._beginning.files)
 
     def serve(self) -> None:
         while (packet := self._next()) is not None:

@@ -10,10 +10,8 @@ zygote forks it and goes on. A step that fails travels up the pipe as a `Failure
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import random
 import select
 import signal
 import socket
@@ -21,22 +19,20 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Final, NoReturn
 
 from cenote_security.walls import libc_unsafe as libc
-from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError, building
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.boarding_unsafe import Letter, board
-from cenote_worker.zygote.descriptors import FRAMES, PULSE, WARDEN, JailDescriptors, place
+from cenote_worker.zygote.descriptors import WORKER_RULES, JailDescriptors, place
+from cenote_worker.zygote.origin import Again
 from cenote_worker.zygote.shelf import MOST
 from cenote_worker.zygote.spec import Failure
-
-Entry = Callable[[int, WorkerSettings], None]
-"""A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
+from cenote_worker.zygote.worker_start import READY, Entry, WorkerStart
 
 START_SECONDS: Final = 20.0
 """A jail that is not ready by then is killed and reported. Two orders above an ordinary start, for a loaded host."""
@@ -44,10 +40,6 @@ START_SECONDS: Final = 20.0
 _PROCESSES_PER_COPY: Final = 4
 """Copies count as processes of their jail: one part of them in so many at most."""
 
-_PIPE: Final = PULSE + 1
-"""In a worker, until it has said that it is ready."""
-
-_READY: Final = b"ready"
 _MAX_REPORT: Final = 4096
 
 
@@ -155,7 +147,7 @@ def _await_ready(pipe: int) -> Failure | None:
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     deadline = time.monotonic() + START_SECONDS
-    while not report.endswith(_READY):
+    while not report.endswith(READY):
         left = deadline - time.monotonic()
         if left <= 0 or not poll.poll(left * 1000):
             return Failure(step="start the jail", code=0, detail=f"not ready after {START_SECONDS:g} s")
@@ -205,46 +197,73 @@ def _first_process(birth: Birth, pipe: int) -> None:
 
 
 def be_warden(inmates: Inmates, pipe: int) -> None:
-    """The warden's whole life, in the jail's first process. pipe: where it is said that the jail is ready."""
+    """The warden's whole life, in the jail's first process. pipe: where it is said that the jail is ready.
+
+    And the life of each process that the warden forks to begin where the worker began.
+    """
     try:
         inmates.level.settle(inmates.allowance)
         inmates.level.fence_warden()
         pulse = libc.timerfd()
         line, worker_line = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        start = _start(inmates)
         child = libc.bare_fork()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
+    wanted = inmates.descriptors
+    for_workers = (wanted.stdout, wanted.stderr, wanted.frames, worker_line.detach())
     if child == 0:
-        run_and_exit(lambda: _worker(inmates, pipe, worker_line.fileno(), pulse))
-    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
-    place([null, null, null, inmates.descriptors.control, line.detach(), pulse])
-    warden.watch(
+        run_and_exit(lambda: _first_worker(start, (*for_workers, pulse), pipe))
+    _place_for_warden(wanted.control, line.detach(), pulse, start, for_workers)
+    again = warden.watch(
         child,
         inmates.oom_kills,
         holds_signals=inmates.level.holds_signals,
-        most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY),
+        most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY)
+        if start.keeps_copies
+        else 0,
     )
+    if again is not None:
+        run_and_exit(lambda: _another_worker(start, again))
 
 
-def _worker(inmates: Inmates, pipe: int, line: int, pulse: int) -> None:
+def _first_worker(start: WorkerStart, descriptors: Sequence[int], pipe: int) -> None:
     try:
-        os.setsid()
-        inmates.level.fence_worker()
-        null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        null = start.fence()
     except Exception as error:  # noqa: BLE001  (the client is told, and this process ends)
         _report(pipe, error)
         return
-    wanted = inmates.descriptors
-    environment = {**inmates.environment, **_read_variables(wanted.environment)}
-    place([null, wanted.stdout, wanted.stderr, wanted.frames, line, pulse, pipe])
-    _become_fresh(environment)
-    _say_so_many_cpus(whole_cpus(inmates.settings.cpus))
-    os.write(_PIPE, _READY)
-    os.close(_PIPE)
-    keeps_copies = inmates.settings.snapshots and not inmates.level.own_kernel
-    settings = replace(inmates.settings, warden=WARDEN, pulse=PULSE) if keeps_copies else inmates.settings
-    inmates.entry(FRAMES, settings)
+    start.begin(null, descriptors, pipe)
+
+
+def _another_worker(start: WorkerStart, again: Again) -> None:
+    start.begin_again(start.fence(), again)
+
+
+def _start(inmates: Inmates) -> WorkerStart:
+    """Raises OSError."""
+    return WorkerStart(
+        level=inmates.level,
+        entry=inmates.entry,
+        settings=inmates.settings,
+        environment={**inmates.environment, **_read_variables(inmates.descriptors.environment)},
+    )
+
+
+def _place_for_warden(
+    control: int, line: int, pulse: int, start: WorkerStart, for_workers: Sequence[int]
+) -> None:
+    """Of what workers have it keeps nothing open that there will be no further one for."""
+    null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+    own = (null, null, null, control, line, pulse)
+    if not start.keeps_copies:
+        place(own)
+    elif start.level.worker_rules < 0:
+        place((*own, *for_workers))
+    else:
+        place((*own, *for_workers, start.level.worker_rules))
+        start.level.worker_rules = WORKER_RULES
 
 
 def _read_variables(file: int | None) -> dict[str, str]:
@@ -253,37 +272,6 @@ def _read_variables(file: int | None) -> dict[str, str]:
         return {}
     variables: dict[str, str] = json.loads(os.pread(file, os.fstat(file).st_size, 0))
     return variables
-
-
-def _become_fresh(environment: Mapping[str, str]) -> None:
-    """Undo what a worker inherits by being a fork: environment, signal handlers, random state, idle collector."""
-    os.umask(0o077)
-    os.environ.update(environment)
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    _draw_other_numbers()
-    gc.enable()
-
-
-def _say_so_many_cpus(count: int) -> None:
-    """Make Python's own answer the policy's: not every level can make the C library's so."""
-    os.cpu_count = lambda: count
-    if sys.version_info >= (3, 13):
-        os.process_cpu_count = lambda: count
-
-
-def _draw_other_numbers() -> None:
-    """Give this jail random states of its own.
-
-    Seeded with an integer, since gathering the 128 bits that numpy would take by itself dirties half a megabyte, and
-    all that is needed is that no two jails draw the same numbers.
-    """
-    random.seed()
-    if "numpy.random" in sys.modules:
-        sys.modules["numpy.random"].seed(int.from_bytes(os.urandom(4)))
-    if "torch" in sys.modules:
-        sys.modules["torch"].manual_seed(int.from_bytes(os.urandom(8)))
 
 
 def _report(pipe: int, error: Exception) -> None:

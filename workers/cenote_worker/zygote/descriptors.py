@@ -25,6 +25,12 @@ CONTROL: Final = 3
 LINE: Final = 4
 """In a warden: the other end of a worker's line."""
 
+FOR_WORKERS: Final = (6, 7, 8, 9)
+"""In a warden that may fork another worker: what that has as 1 to WARDEN."""
+
+WORKER_RULES: Final = 10
+"""In such a warden: what its level needs to fence a worker, if it needs anything."""
+
 _ABOVE_ALL_FIXED: Final = 16
 
 

@@ -32,12 +32,12 @@ from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_security.walls.wall import WallError
 from cenote_worker import known_modules
 from cenote_worker.zygote import preload
-from cenote_worker.zygote.birth import Entry
 from cenote_worker.zygote.common_heap_unsafe import CommonHeap
 from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
 from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
+from cenote_worker.zygote.worker_start import Entry
 
 _PYTHONS_OWN: Final = {signal.SIGPIPE, signal.SIGXFSZ}
 """Python ignores these itself, to raise errors instead."""

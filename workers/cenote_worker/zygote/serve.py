@@ -23,11 +23,12 @@ from cenote_security.walls.level import Home, Level
 from cenote_security.walls.loopback import PROXY_VARIABLES
 from cenote_security.walls.user_ids import PER_ZYGOTE
 from cenote_worker.zygote import usage, warden
-from cenote_worker.zygote.birth import Birth, Entry, deliver, run_and_exit
+from cenote_worker.zygote.birth import Birth, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
 from cenote_worker.zygote.seats import Seats
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
+from cenote_worker.zygote.worker_start import Entry
 
 _DESCRIPTORS: Final = 4
 _MAX_DESCRIPTORS: Final = 16

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import Message, hear, number, say
+from cenote_worker.zygote.origin import Origin
 from cenote_worker.zygote.strays import Birth, birth_of
 from cenote_worker.zygote.thinning import Candidate, expendable
 from cenote_worker.zygote.usage import private_memory
@@ -59,9 +60,18 @@ class Copy:
             self.line.settimeout(0)
             say(self.line, {"op": "lend", **then}, line)
 
+    @property
+    def memory(self) -> int:
+        """Bytes that would be free without it."""
+        return private_memory(self.pid)
+
     def end(self) -> None:
-        self.line.close()
+        self.close()
         self.kill()
+
+    def close(self) -> None:
+        """It has ended, or is the worker now."""
+        self.line.close()
 
     def kill(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -85,7 +95,7 @@ class Kept:
     """
 
     step: int
-    copy: Copy
+    copy: Copy | Origin
     born: Birth
     parent: Kept | None
     files: int = 0
@@ -118,14 +128,13 @@ class Shelf:
         self._states: list[Kept] = []
         self._newest = 0
         self._held: frozenset[int | str] = frozenset()
-        self._beginning: Copy | None = None
-        """That is no state yet: nobody has said what files go with it."""
+        self._begun = most < 1
+        """Whether something else is kept already, or nothing ever is."""
         self.base: Kept | None = None
 
     @property
     def pids(self) -> frozenset[int]:
-        begun = () if self._beginning is None else (self._beginning.pid,)
-        return frozenset((*begun, *(state.copy.pid for state in self._states)))
+        return frozenset(state.copy.pid for state in self._states if isinstance(state.copy, Copy))
 
     def find(self, step: int) -> Kept | None:
         return next((state for state in self._states if state.step == step), None)
@@ -135,44 +144,36 @@ class Shelf:
 
     @property
     def spare_copy(self) -> Copy | None:
-        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing."""
-        base = self.base
-        return None if base is None or base.copy.pid in self._wanted else base.copy
+        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing.
+
+        Nor is anything gained where the base is what the worker began with.
+        """
+        copy = None if self.base is None else self.base.copy
+        return copy if isinstance(copy, Copy) and copy.pid not in self._wanted else None
 
     @property
     def files(self) -> dict[str, object]:
         """What is still wanted of the working directory's versions, for the worker that keeps them."""
         return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
 
-    def begin(self, pid: int, line: socket.socket) -> None:
-        """Whoever will be a worker says which process keeps what it begins with. Refused as with `add`."""
-        if self._most < 1 or self._beginning is not None or self._states or not is_child(pid):
-            line.close()
-            return
-        self._beginning = Copy(pid=pid, line=line)
-
     def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
         """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
         if self._most < 1 or pid in self.pids or not is_child(pid):
             line.close()
             return
-        if self._beginning is not None:
-            self._beginning.end()
-            self._beginning = None
-        self._keep(Copy(pid=pid, line=line), step, files)
+        self._keep(Copy(pid=pid, line=line), step, files, birth_of(pid))
 
-    def add_beginning(self, pid: int, step: int, files: int) -> bool:
-        """A worker says that it is still as it began. False if nobody keeps that."""
-        copy = self._beginning
-        if copy is None or copy.pid != pid:
+    def add_beginning(self, worker: int, step: int, files: int) -> bool:
+        """The first worker says that it is still as it began. False once anything else is kept."""
+        if self._begun:
             return False
-        self._beginning = None
-        self._keep(copy, step, files)
+        self._keep(Origin(), step, files, birth_of(worker))
         return True
 
-    def _keep(self, copy: Copy, step: int, files: int) -> None:
+    def _keep(self, copy: Copy | Origin, step: int, files: int, born: Birth) -> None:
+        self._begun = True
         self._newest = max(self._newest, files)
-        self._put(Kept(step=step, copy=copy, born=birth_of(copy.pid), parent=self.base, files=files))
+        self._put(Kept(step=step, copy=copy, born=born, parent=self.base, files=files))
 
     def bind(self, pid: int, step: int, born: Birth, files: int, bindings: str) -> bool:
         """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
@@ -218,20 +219,26 @@ class Shelf:
     def drop(self, state: Kept) -> None:
         """Those that came from it come from its own parent now."""
         self._remove(state)
-        if state.copy.pid not in self.pids:
+        if all(other.copy.pid != state.copy.pid for other in self._states):
             state.copy.end()
 
     def forget(self, pid: int) -> None:
-        """A child has ended, or is the worker now: if it was a copy, it is none any more."""
-        if self._beginning is not None and self._beginning.pid == pid:
-            self._beginning.line.close()
-            self._beginning = None
+        """A child is the worker now, or has ended: if it was a copy, it is none any more."""
         for state in tuple(self._states):
             if state.copy.pid == pid:
                 self._remove(state)
-                state.copy.line.close()
+                state.copy.close()
 
-    def give_up(self, copy: Copy) -> None:
+    def lose(self, pid: int) -> None:
+        """A copy was killed. Nobody falls back from it to what the worker began with, which nothing can kill, unless
+        that is asked for: all steps since would be lost, of which there may be a checkpoint.
+        """
+        base = self.base
+        self.forget(pid)
+        if self.base is not base and self.base is not None and isinstance(self.base.copy, Origin):
+            self.base = None
+
+    def give_up(self, copy: Copy | Origin) -> None:
         """It is broken, and with it all that rests on it."""
         for state in tuple(self._states):
             if state.copy is copy:
@@ -240,7 +247,7 @@ class Shelf:
         while self.base is not None and self.base.copy is copy:
             self.base = self.base.parent
 
-    def clear(self, but: Copy | None = None) -> None:
+    def clear(self, but: Copy | Origin | None = None) -> None:
         """Gives up all that nobody has asked for, by a label or because it is needed now. but: a copy that stays."""
         wanted = self._wanted
         for state in tuple(self._states):
@@ -256,7 +263,8 @@ class Shelf:
         if self.spare_copy is None:
             return False
         wanted = self._wanted
-        going = {state.copy.pid: state.copy for state in self._states if state.copy.pid not in wanted}
+        copies = (state.copy for state in self._states if isinstance(state.copy, Copy))
+        going = {copy.pid: copy for copy in copies if copy.pid not in wanted}
         for copy in going.values():
             copy.kill()
         deadline = time.monotonic() + END_SECONDS
@@ -275,7 +283,7 @@ class Shelf:
         """What is kept, oldest step first. memory: bytes that would be free without it, its copy's for the first."""
         memory = {state: len(state.bindings) for state in self._states}
         for state in {state.copy.pid: state for state in reversed(self._states)}.values():
-            memory[state] += private_memory(state.copy.pid)
+            memory[state] += state.copy.memory
         return [
             {"step": state.step, "label": state.label, "memory": memory[state]}
             for state in sorted(self._states, key=lambda state: state.step)

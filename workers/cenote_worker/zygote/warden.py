@@ -17,9 +17,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_worker.in_jail.snapshots.line import FORGONE, MAX_LABEL, Message, hear, number
+from cenote_worker.in_jail.snapshots.line import BEGINNING, FORGONE, MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
+from cenote_worker.zygote.origin import Again
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Kept, Shelf
 from cenote_worker.zygote.strays import birth_at, end_younger
@@ -63,10 +64,11 @@ def heed_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int) -> None:
+def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int) -> Again | None:
     """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
 
-    holds_signals: see Level. most_copies: of the worker that are kept.
+    And in each process that is forked to begin where the worker began, with what that is told. holds_signals: see
+    Level. most_copies: of the worker that are kept.
     """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
@@ -80,8 +82,13 @@ def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int)
     )
     try:
         _attend(state, wakeup)
-    finally:
+    except Again as again:
+        return again.with_traceback(None)
+    except BaseException:
         _end_the_rest(holds_signals=holds_signals)
+        raise
+    _end_the_rest(holds_signals=holds_signals)
+    return None
 
 
 def _attend(state: Watch, wakeup: int) -> None:
@@ -158,8 +165,6 @@ def _take(state: Watch, message: Message, attached: socket.socket) -> None:
             _forgo(state, attached)
         case "lend":
             state.shelf.lend(number(message, "step"), attached)
-        case "begin":
-            state.shelf.begin(number(message, "pid"), attached)
         case _:
             pid, step, files = (number(message, key) for key in ("pid", "step", "files"))
             state.shelf.add(pid, step, files, attached)
@@ -171,7 +176,7 @@ def _note(state: Watch, message: Message) -> None:
     match message.get("op"):
         case "copy":
             pid, step, files = (number(message, key) for key in ("pid", "step", "files"))
-            if not state.shelf.add_beginning(pid, step, files):
+            if pid != BEGINNING or not state.shelf.add_beginning(state.worker, step, files):
                 _tell_gone(state, pid)
                 return
             _copied(state)
@@ -201,7 +206,7 @@ def _keep_bound(state: Watch, message: Message) -> None:
 def _part_with(state: Watch, pid: int) -> None:
     """A child has ended, which may have been a copy."""
     ours = pid in state.shelf.pids
-    state.shelf.forget(pid)
+    state.shelf.lose(pid)
     if ours:
         _tell_gone(state, pid)
 

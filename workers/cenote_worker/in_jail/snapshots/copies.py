@@ -20,6 +20,7 @@ from cenote_worker.in_jail.snapshots.imported import Imported
 from cenote_worker.in_jail.snapshots.kept_files import NONE, KeptFiles
 from cenote_worker.in_jail.snapshots.line import (
     AT_ONCE,
+    BEGINNING,
     FORGONE,
     MAX_LABEL,
     Message,
@@ -99,8 +100,8 @@ class Copies:
         self._safety = ForkSafety()
         self._imported = Imported()
         self._huge_pages = HugePages()
-        self._beginning = beginning.pid
-        """The process that keeps this state, which nobody has asked anything of yet; 0 for none."""
+        self._is_beginning = beginning.is_kept
+        """Whether this is what the worker began with: nobody has asked anything of it yet."""
         self._changed = True
         self._bound: frozenset[str] | None = None
         self._passing = False
@@ -138,7 +139,7 @@ class Copies:
 
     def begun(self) -> None:
         """Something is asked that may make another state of the one that the worker began with."""
-        self._beginning = 0
+        self._is_beginning = False
 
     def number(self, step: int) -> None:
         """The state is that of another step as well: it is kept under this number, too."""
@@ -202,12 +203,10 @@ class Copies:
         """
         assert beginning.wanted is not None
         names = Baseline.of(self._namespace)
-        self._beginning, self._changed, self.amiss = 0, False, amiss
+        self._changed, self.amiss = False, amiss
         self._step = number(beginning.wanted, "step")
         self._go_on(beginning.wanted)
-        self._ended = os.getpid() == beginning.pid
-        if not self._ended:
-            self._latest = _Latest(pid=beginning.pid, names=names, holdings=self._holdings())
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings())
 
     def skip(self) -> None:
         """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
@@ -270,8 +269,8 @@ class Copies:
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
         self._latest, self._ended = None, False
-        if self._beginning:
-            self._tell_beginning(line, self._beginning)
+        if self._is_beginning:
+            self._tell_beginning(line)
             return False
         self._quiet()
         if reasons := self._safety.make_quiet():
@@ -291,12 +290,12 @@ class Copies:
                 return False
             return self._freeze(here, there, holdings, parting, names)
 
-    def _tell_beginning(self, line: socket.socket, pid: int) -> None:
+    def _tell_beginning(self, line: socket.socket) -> None:
         files = self._files.keep()
-        say_beginning(line, pid, self._step, files)
-        self._beginning, self._unkept = 0, ""
+        say_beginning(line, self._step, files)
+        self._is_beginning, self._unkept = False, ""
         names = Baseline.of(self._namespace)
-        self._latest = _Latest(pid=pid, names=names, holdings=self._holdings())
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings())
 
     def _holdings(self) -> Holdings:
         assert self._line is not None

@@ -24,6 +24,9 @@ MAX_BINDINGS: Final = 8_192
 FORGONE: Final = b"forgone"
 """What a warden says to a worker whose copies it has given up."""
 
+BEGINNING: Final = 0
+"""In the place of a copy's pid: what the worker began with. No process keeps that."""
+
 AT_ONCE: Final = int(socket.MSG_DONTWAIT)
 """For `hear`. Numbers, since Python code combines the members of enumerations."""
 
@@ -57,14 +60,9 @@ def say_copied(line: socket.socket, pid: int, step: int, files: int, copy: socke
     _send_with(line, _copied(pid, step, files), copy)
 
 
-def say_begun(line: socket.socket, pid: int, copy: socket.socket) -> None:
-    """Whose process keeps what a worker begins with; `copy` is its line. By hand for the same reason."""
-    _send_with(line, b'{"op": "begin", "pid": %d}' % pid, copy)
-
-
-def say_beginning(line: socket.socket, pid: int, step: int, files: int) -> None:
-    """That the state of a step is what the warden has been told of already. Raises OSError."""
-    line.send(_copied(pid, step, files), socket.MSG_NOSIGNAL)
+def say_beginning(line: socket.socket, step: int, files: int) -> None:
+    """That the state of a step is what the worker began with. Raises OSError."""
+    line.send(_copied(BEGINNING, step, files), socket.MSG_NOSIGNAL)
 
 
 def say_bound(line: socket.socket, copy: int, step: int, files: int, bindings: bytes) -> None:

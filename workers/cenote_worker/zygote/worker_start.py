@@ -1,0 +1,110 @@
+"""How a fork of a warden becomes the worker: the same in the first one, and in each that begins where that began."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cenote_security.walls.environment import whole_cpus
+from cenote_security.walls.level import Level
+from cenote_worker.settings import WorkerSettings
+from cenote_worker.zygote.descriptors import FOR_WORKERS, FRAMES, PULSE, WARDEN, place
+from cenote_worker.zygote.origin import Again
+
+Entry = Callable[[int, WorkerSettings], None]
+"""A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
+
+EXTRA: Final = PULSE + 1
+"""In a worker: the pipe on which the first one says that it is ready, or the line of whom another one lends to."""
+
+READY: Final = b"ready"
+"""What it says there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seeds:
+    """What a jail's random numbers come from. Drawn by the warden, so that all of its workers begin with the same."""
+
+    python: int = field(default_factory=lambda: int.from_bytes(os.urandom(32)))
+    numpy: int = field(default_factory=lambda: int.from_bytes(os.urandom(4)))
+    torch: int = field(default_factory=lambda: int.from_bytes(os.urandom(8)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerStart:
+    """What a worker needs. environment: the variables that differ from this process's."""
+
+    level: Level
+    entry: Entry
+    settings: WorkerSettings
+    environment: Mapping[str, str]
+    seeds: Seeds = field(default_factory=Seeds)
+
+    @property
+    def keeps_copies(self) -> bool:
+        return self.settings.snapshots and not self.level.own_kernel
+
+    def fence(self) -> int:
+        """Gives a descriptor of `/dev/null`. Raises WallError, OSError."""
+        os.setsid()
+        self.level.fence_worker()
+        return os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+
+    def begin(self, null: int, descriptors: Sequence[int], pipe: int) -> None:
+        """The first worker's life. descriptors: what it has as 1 to PULSE."""
+        place([null, *descriptors, pipe])
+        self._become_fresh()
+        os.write(EXTRA, READY)
+        os.close(EXTRA)
+        self.entry(FRAMES, self._told())
+
+    def begin_again(self, null: int, again: Again) -> None:
+        """The life of another one, as many frames deep."""
+        borrower = () if again.borrower is None else (again.borrower,)
+        place([null, *FOR_WORKERS, PULSE, *borrower])
+        self._become_fresh()
+        self.entry(
+            FRAMES,
+            replace(self._told(), wanted=json.dumps(again.wanted), borrower=EXTRA if borrower else -1),
+        )
+
+    def _told(self) -> WorkerSettings:
+        return replace(self.settings, warden=WARDEN, pulse=PULSE) if self.keeps_copies else self.settings
+
+    def _become_fresh(self) -> None:
+        """Undo what a worker inherits by being a fork: environment, signals, random state, idle collector."""
+        os.umask(0o077)
+        os.environ.update(self.environment)
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _draw_other_numbers(self.seeds)
+        _say_so_many_cpus(whole_cpus(self.settings.cpus))
+        gc.enable()
+
+
+def _say_so_many_cpus(count: int) -> None:
+    """Make Python's own answer the policy's: not every level can make the C library's so."""
+    os.cpu_count = lambda: count
+    if sys.version_info >= (3, 13):
+        os.process_cpu_count = lambda: count
+
+
+def _draw_other_numbers(seeds: Seeds) -> None:
+    """Give this jail random states of its own.
+
+    Seeded with an integer, since gathering the 128 bits that numpy would take by itself dirties half a megabyte, and
+    all that is needed is that no two jails draw the same numbers.
+    """
+    random.seed(seeds.python)
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed(seeds.numpy)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(seeds.torch)
