@@ -57,6 +57,21 @@ class NotTransferableError(UsageError):
         return f"{self.name!r} cannot be sent into a jail: {self.reason}"
 
 
+class NotCopiedError(UsageError, TypeError):
+    """Something that has its place in one process was to be pickled or copied. A TypeError, as `pickle` raises.
+
+    kind: what it is. instead: what may be done.
+    """
+
+    def __init__(self, kind: str, instead: str) -> None:
+        super().__init__(kind, instead)
+        self.kind = kind
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.kind} cannot be pickled or copied: {self.instead}"
+
+
 class FileRefusedError(UsageError):
     """Something cannot be done with a file of a working directory, or with the local one of a transfer.
 
@@ -142,7 +157,7 @@ class EntryExistsError(UsageError):
 
 _USE_IT = {
     "runtime": "use the one there is, or end it with `cenote runtime rm`",
-    "stored runtime": "or go on with the one there is by `PythonRuntime.restore`",
+    "stored runtime": "or go on with the one there is by `PythonRuntime.open`",
 }
 """Besides taking another name."""
 

@@ -18,6 +18,7 @@ from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.in_jail.rewrite import without_mark
 
 
 class Change(Protocol):
@@ -229,7 +230,7 @@ def _renumbered(change: Change, present: Callable[[int], int]) -> Change:
 def _text(given: str) -> str:
     if not isinstance(given, str):
         raise UsageError(f"names and code of a patch are texts, not {type(given).__name__}")
-    return given
+    return without_mark(given)
 
 
 def _index(line: Sequence[LineStep], number: int) -> int:

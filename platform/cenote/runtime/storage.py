@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.injectables import Injectable
@@ -22,14 +23,15 @@ StoreURL = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """restore: whether the runtime begins with a checkpoint, and with which: a number, a label, None for the newest.
+    """begin: with nothing, with a checkpoint, or with one if there is any. checkpoint: which: a number, a label, None
+    for the newest.
 
     durable: every change is stored before its caller hears of it. partial: a restore may leave things out.
     """
 
     url: StoreURL
     durable: bool = False
-    restore: bool = False
+    begin: Literal["new", "stored", "either"] = "new"
     checkpoint: int | str | None = None
     partial: bool = False
 
@@ -43,7 +45,7 @@ class Storage:
         if not isinstance(backend, HostedRuntime):
             raise UsageError("only embedded runtimes are restored by their clients; leave out `address`")
         store = CheckpointStore(os.fspath(self.url))
-        if not self.restore:
+        if self.begin == "new" or (self.begin == "either" and not store.has(name)):
             return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
         base = store.manifest(name, self.checkpoint)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from cenote.agent import AgentResponse
 from cenote.models import Model
@@ -27,7 +27,7 @@ from cenote.team.state import AgentState, TeamState, VariableState
 from cenote.team.treasury import Remaining, Treasury
 from cenote.team.variables import TeamVariables
 from cenote.team.work import Outcome, Work
-from cenote_security.errors import UsageError
+from cenote_security.errors import NotCopiedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.size import Size, parse_size
 
@@ -93,6 +93,11 @@ class Team:
 
     def __repr__(self) -> str:
         return f"<Team {self.name!r} of {', '.join(self._members) or 'nobody'}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotCopiedError(
+            "a Team", "its agents have runtimes; its `state` can be, and another team goes on with that"
+        )
 
     # -- agents --
 

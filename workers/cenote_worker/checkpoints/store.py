@@ -86,6 +86,12 @@ class CheckpointStore:
             raise UsageError(f"{name!r} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
         return self._folder(safe)
 
+    def has(self, name: str) -> bool:
+        """Whether there is any checkpoint of a runtime, whole or not."""
+        folder = self.folder(name)
+        with failures(folder.place):
+            return bool(folder.numbers())
+
     def checkpoints(self, name: str) -> list[CheckpointInfo]:
         """The checkpoints of a runtime that look whole, newest first. Their chunks are not read."""
         folder = self.folder(name)
