@@ -134,7 +134,7 @@ def test_results_are_handed_on() -> None:
 
 
 def test_what_has_its_place_is_not_copied() -> None:
-    """Pickling or copying a handle is refused in words, by an error such as `pickle` has; answers can be handed on."""
+    """Pickling or copying a handle is refused in words, by a TypeError as is usual; answers can be handed on."""
     with PythonRuntime() as runtime:
         runtime.execute("a = 1")
         step, reference = runtime.state.steps[0], runtime.share("a")
