@@ -19,6 +19,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a name": (lambda: PythonRuntime(name=5), "a name is a text, not 5"),
     "no variables": (lambda: PythonRuntime(variables=None), "variables is a list, not None"),
     "one function": (lambda: PythonRuntime(functions=len), "functions is a list, not <built-in"),
+    "a history": (lambda: PythonRuntime(history="a\0b"), "cannot be a path: it has a zero byte"),
+    "a recording": (lambda: ReplayModel("a\0b"), "no.* a readable recording"),
+    "half a letter": (lambda: PythonRuntime(address="\ud800:80"), "is not an address"),
     "an address": (lambda: cenote.connect(5), "an address is a text, .*, not 5"),
 }
 

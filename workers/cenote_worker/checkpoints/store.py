@@ -23,6 +23,7 @@ from cenote_worker.checkpoints.manifest import (
     decode,
     manifest_length,
 )
+from cenote_worker.file_systems import check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,9 +82,12 @@ class CheckpointStore:
         """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
         if not isinstance(name, str):
             raise UsageError(f"the name of checkpoints is a text, not {type(name).__name__}")
-        safe = quote(name, safe=" -_").replace(".", "%2E")
-        if not name or len(safe) > MAX_NAME:
-            raise UsageError(f"{name!r} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
+        try:
+            safe = quote(name, safe=" -_").replace(".", "%2E")
+        except UnicodeEncodeError:  # it has half of a character
+            safe = ""
+        if not safe or len(safe) > MAX_NAME:
+            raise UsageError(f"{name!r:.300} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
         return self._folder(safe)
 
     def has(self, name: str) -> bool:
@@ -217,8 +221,10 @@ def is_local(url: str) -> bool:
 
 
 def local_root(url: str) -> Path:
-    """The folder of a store that is local."""
-    return Path(unquote(url.removeprefix("file://"))).absolute()
+    """The folder of a store that is local. Raises UsageError for what can be none."""
+    path = unquote(url.removeprefix("file://"))
+    check_path(path)
+    return Path(path).absolute()
 
 
 def _remote(url: str) -> tuple[FileSystem, str]:
