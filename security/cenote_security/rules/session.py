@@ -16,7 +16,15 @@ from cenote_security.rules.report import placed
 from cenote_security.rules.rule_set import RuleSet
 from cenote_security.rules.violation import SecurityViolation
 
+LONGEST = 1_000_000
+"""Characters of code that is read. Models write it, and it is read outside the jail: a list of small numbers takes
+five hundred times its size, and two microseconds for each character."""
+
 TOO_DEEP = "the code is nested too deeply to be checked; split the expression"
+TOO_LONG = (
+    "the code is too long to be checked, with more than 1,000,000 characters; put data into files, or have them "
+    "injected, and read them in the code"
+)
 UNKNOWN_SYNTAX = "the code has syntax that the rules cannot read"
 
 
@@ -71,6 +79,8 @@ class CheckSession:
         rules = self._rule_set()
         if not rules.rules:
             return []
+        if len(code) > LONGEST:
+            return [SecurityViolation(TOO_LONG, rule="SecurityChecker", reason=TOO_LONG)]
         try:
             tree = parse(code)
             if tree is None:
