@@ -42,7 +42,7 @@ class UnknownNameError(UsageError):
         hint = (
             f"; the nearest names are {nearest}" if nearest else "; `describe()` lists those that there are"
         )
-        return f"no variable named {self.name!r} in the namespace{hint}"
+        return f"no variable named {self.name!r:.200} in the namespace{hint}"
 
 
 class NotTransferableError(UsageError):
@@ -127,7 +127,7 @@ class UnknownEntryError(UsageError):
 
     def __str__(self) -> str:
         listed = _WHAT_THERE_IS.get(self.kind, "list what there is")
-        return f"there is no {self.kind} {self.name!r} here; {listed}"
+        return f"there is no {self.kind} {self.name!r:.200} here; {listed}"
 
 
 _WHAT_THERE_IS = {

@@ -108,6 +108,9 @@ class ExecutionState:
         author: empty for the owner. symbol: they are known to have read or written it. artifact: a file, the same.
         since, until: when they began, in seconds since the epoch; `until` is exclusive.
         """
+        for moment_asked in (since, until):
+            if moment_asked is not None and not isinstance(moment_asked, int | float):
+                raise UsageError(f"a time is in seconds since the epoch, not {moment_asked!r:.100}")
         wanted = [location_of(symbol)] if symbol is not None else []
         wanted += [location_of(f"file:{artifact}")] if artifact is not None else []
 

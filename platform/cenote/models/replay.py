@@ -27,8 +27,8 @@ class ReplayModel(Model):
     """
 
     def __init__(self, path: str | PathLike[str], *, chunk_size: int = 7) -> None:
-        if chunk_size < 1:
-            raise UsageError("chunk_size must be at least 1")
+        if not isinstance(chunk_size, int) or chunk_size < 1:
+            raise UsageError(f"chunk_size is a number of characters, at least 1, not {chunk_size!r:.100}")
         if not isinstance(path, str | PathLike):
             raise UsageError(f"a recording is a file; give its path, not {path!r:.100}")
         self._path = Path(path)

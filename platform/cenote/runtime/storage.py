@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from cenote.runtime.backend import Backend
@@ -44,7 +43,7 @@ class Storage:
             raise UsageError("a runtime with a store has a name, which its checkpoints are found by")
         if not isinstance(backend, HostedRuntime):
             raise UsageError("only embedded runtimes are restored by their clients; leave out `address`")
-        store = CheckpointStore(os.fspath(self.url))
+        store = _store(self.url)
         if self.begin == "new" or (self.begin == "either" and not store.has(name)):
             return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
@@ -81,7 +80,10 @@ def foretold(
 
     items: what the runtime will be given again. Raises UnknownEntryError, CheckpointError.
     """
-    base = CheckpointStore(Path(store) if isinstance(store, os.PathLike) else store).manifest(
-        name, checkpoint
-    )
+    base = _store(store).manifest(name, checkpoint)
     return fidelity(base, [item.name for item in items if stays_here(item)])
+
+
+def _store(url: StoreURL) -> CheckpointStore:
+    """Raises UsageError for what is none."""
+    return CheckpointStore(os.fspath(url) if isinstance(url, os.PathLike) else url)

@@ -156,7 +156,7 @@ class Team:
 
     def __getitem__(self, name: str) -> Member:
         """The agent of that name. Raises UnknownTeamNameError."""
-        if name not in self._members:
+        if not isinstance(name, str) or name not in self._members:
             raise UnknownTeamNameError("agent", name, tuple(self._members))
         return self._members[name]
 

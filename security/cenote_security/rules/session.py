@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 
+from cenote_security.errors import UsageError
 from cenote_security.rules.nodes import NodeChecks
 from cenote_security.rules.reading.memory import Memory
 from cenote_security.rules.reading.reader import Reader
@@ -42,7 +43,9 @@ class CheckSession:
         self._last: Reading | None = None
 
     def check_code(self, code: str) -> list[SecurityViolation]:
-        """What the rules do not allow in the next cell, in the order of the code. Never raises."""
+        """What the rules do not allow in the next cell, in the order of the code. Raises UsageError for no code."""
+        if not isinstance(code, str):
+            raise UsageError(f"code is a text, not {type(code).__name__}")
         with self._lock:
             self._remember(succeeded=False)
             return self._check(code.replace("\r\n", "\n").replace("\r", "\n"))

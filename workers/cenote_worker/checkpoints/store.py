@@ -58,6 +58,8 @@ class CheckpointStore:
 
     def __init__(self, url: str | Path, place: str = "") -> None:
         """place: what errors call it instead of its URL, which may be nobody's business."""
+        if not isinstance(url, str | Path) or not str(url):
+            raise UsageError(f"a store is a folder or a URL that fsspec knows, not {url!r:.100}")
         self.url = str(url)
         self._place = place or self.url
         self._folder, self._children, self._size = _opened(self.url, place)
