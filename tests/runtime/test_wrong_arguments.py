@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 import cenote
-from cenote import CaveAgent, PythonRuntime, Team
+from cenote import Budget, CaveAgent, PythonRuntime, Team
 from cenote.harness import Patch
 from cenote.harness.state import ExecutionState
 from cenote.models import OpenAIServerModel, ReplayModel, ScriptedModel
@@ -43,6 +43,9 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a step": (lambda: Patch.replace_step("1", "x = 1"), "a step by its number, not by '1'"),
     "edits": (lambda: Patch.edit_text(1, "x"), "edits is a list of TextEdit"),
     "a reason": (lambda: Patch.remove_step(1, reason=5), "reason and author of a patch are texts, not int"),
+    "a sandbox": (lambda: Team("t", sandbox=5), "a team takes a SandboxPolicy there, not 5"),
+    "a state": (lambda: Team("t", state=5), "a team takes a TeamState there, not 5"),
+    "an answer": (lambda: Budget(answer="5"), "at least one token, not '5'"),
     "an address": (lambda: cenote.connect(5), "an address is a text, .*, not 5"),
 }
 

@@ -68,6 +68,9 @@ class Team:
     ) -> None:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError(f"the name of a team is a printable text that is not empty, not {name!r}")
+        for given, kind in ((budget, Budget), (sandbox, SandboxPolicy), (state, TeamState)):
+            if given is not None and not isinstance(given, kind):
+                raise UsageError(f"a team takes a {kind.__name__} there, not {given!r:.100}")
         if state is not None and state.team != name:
             raise UsageError(f"this is the state of team {state.team!r}, not of {name!r}")
         before = state or TeamState(team=name)
@@ -128,7 +131,7 @@ class Team:
 
         Raises UsageError, WeakerSandboxError, BudgetExceededError.
         """
-        if name in self._members:
+        if isinstance(name, str) and name in self._members:
             raise UsageError(f"the team {self.name!r} has an agent {name!r} already")
         if lead and (self._lead is not None or under is not None):
             raise UsageError("a team has one lead, which is nobody's sub-agent")
