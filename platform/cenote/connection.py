@@ -39,6 +39,8 @@ State = Literal["starting", "ready", "lost", "hibernated"]
 class RuntimeInfo:
     """A runtime of a platform. created: seconds since the epoch. clients: attached now. reason: why it is lost.
 
+    steps: the number of the last step that was begun; a branch counts on from where its parent stood.
+
     durable, and the state `hibernated`: see Platform.runtime. parent: of a branch, the name of the runtime that it
     was forked from; both have the steps up to `parent_step`.
     """

@@ -42,7 +42,7 @@ class UnknownNameError(UsageError):
         hint = (
             f"; the nearest names are {nearest}" if nearest else "; `describe()` lists those that there are"
         )
-        return f"no variable named {self.name!r} in the namespace{hint}"
+        return f"no variable named {self.name!r:.200} in the namespace{hint}"
 
 
 class NotTransferableError(UsageError):
@@ -55,6 +55,21 @@ class NotTransferableError(UsageError):
 
     def __str__(self) -> str:
         return f"{self.name!r} cannot be sent into a jail: {self.reason}"
+
+
+class NotCopiedError(UsageError, TypeError):
+    """Something that has its place in one process was to be pickled or copied. A TypeError, as `pickle` raises.
+
+    kind: what it is. instead: what may be done.
+    """
+
+    def __init__(self, kind: str, instead: str) -> None:
+        super().__init__(kind, instead)
+        self.kind = kind
+        self.instead = instead
+
+    def __str__(self) -> str:
+        return f"{self.kind} cannot be pickled or copied: {self.instead}"
 
 
 class FileRefusedError(UsageError):
@@ -112,7 +127,7 @@ class UnknownEntryError(UsageError):
 
     def __str__(self) -> str:
         listed = _WHAT_THERE_IS.get(self.kind, "list what there is")
-        return f"there is no {self.kind} {self.name!r} here; {listed}"
+        return f"there is no {self.kind} {self.name!r:.200} here; {listed}"
 
 
 _WHAT_THERE_IS = {
@@ -142,7 +157,7 @@ class EntryExistsError(UsageError):
 
 _USE_IT = {
     "runtime": "use the one there is, or end it with `cenote runtime rm`",
-    "stored runtime": "or go on with the one there is by `PythonRuntime.restore`",
+    "stored runtime": "or go on with the one there is by `PythonRuntime.open`",
 }
 """Besides taking another name."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -12,7 +12,7 @@ import pytest
 from fakes.in_process_runtime import InProcessRuntime
 
 from cenote.agent import AgentBusyError, CaveAgent, EventType, ExecutionStatus, LogLevel
-from cenote.models import Message, Model, ModelChunk, ModelTurn, ScriptedModel
+from cenote.models import Message, Model, ModelChunk, ModelTurn, ScriptedModel, TokenUsage
 from cenote.models.errors import ModelResponseError, ModelUnavailableError, ScriptExhaustedError
 from cenote.runtime.injectables import Function, Variable
 from cenote_security.errors import CenoteError, UsageError
@@ -48,6 +48,31 @@ class Careless(Model):
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         yield "Hm."
+
+
+class Unclosed(Model):
+    """A model as type checkers let one write it: by an iterator that is no generator, and cannot be closed."""
+
+    def __init__(self, script: list[ModelChunk]) -> None:
+        self.model_id = "unclosed"
+        self._script = script
+
+    def stream(self, messages: Sequence[Message]) -> AsyncIterator[ModelChunk]:
+        return self
+
+    def __aiter__(self) -> AsyncIterator[ModelChunk]:
+        return self
+
+    async def __anext__(self) -> ModelChunk:
+        return self._script.pop(0)
+
+
+class Natural(Model):
+    """A model as most would write it."""
+
+    async def stream(self, messages: Sequence[Message]) -> AsyncIterator[ModelChunk]:
+        yield "Hm."
+        yield ModelTurn("Hm.", "stop", TokenUsage())
 
 
 class Answering(Model):
@@ -100,6 +125,15 @@ async def test_a_task_is_done_in_the_runtime() -> None:
     assert "reverse(s)  # Reverse a string" in system
     assert "secret: str  # A reversed message" in system
     assert "olleH" not in system
+
+
+@pytest.mark.parametrize(
+    "model", [Natural(), Unclosed(["H", "m.", ModelTurn("Hm.", "stop", TokenUsage())] * 2)]
+)
+async def test_models_of_users(model: Model) -> None:
+    """What yields text and a turn answers, in an agent and by itself."""
+    assert "Hm." == (await CaveAgent(model, InProcessRuntime()).run("Go.")).content
+    assert "Hm." == (await model.complete([Message("user", "Go.")])).text
 
 
 async def test_events_are_streamed() -> None:

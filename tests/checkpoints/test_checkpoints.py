@@ -242,6 +242,35 @@ def test_wrong_uses_are_refused(make_runtime: Make, folder: Path) -> None:
         make_runtime(store=folder, name="r")
 
 
+def test_a_script_that_is_started_again_goes_on(make_runtime: Make, folder: Path) -> None:
+    """One line opens the runtime of a name, or makes it; state that is damaged is an error, not a new beginning."""
+    answers = []
+
+    def start() -> PythonRuntime:
+        given = [Variable("n", 0)], [Function(lambda: answers.append(len(answers)), name="told", host=True)]
+        return make_runtime(PythonRuntime.open, folder, "r", variables=given[0], functions=given[1])
+
+    for run in (1, 2):
+        with start() as runtime:
+            assert (f"{run}", "r") == (value(runtime, "n += 1; told(); n"), runtime.name)
+    assert [0, 1] == answers
+    with start(), pytest.raises(StoreBusyError):
+        start()
+    for file in (folder / "r").glob("*.checkpoint"):
+        file.write_bytes(b"?" * 1000)
+    with pytest.raises(CheckpointDamagedError):
+        start()
+
+
+async def test_opening_while_others_work(folder: Path) -> None:
+    """As above, awaited, and storing when asked to only."""
+    for expected in ("1", "2", "2"):
+        async with await AsyncPythonRuntime.open(folder, "r", durable=False) as runtime:
+            assert expected == (await runtime.execute("n = globals().get('n', 0) + 1; n")).value
+            if expected == "1":
+                await runtime.checkpoint()
+
+
 # -- what is written --------------------------------------------------------------------------------------
 
 

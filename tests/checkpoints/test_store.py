@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -141,11 +143,33 @@ def test_a_runtime_removed_while_sizes_are_added_up_counts_for_nothing(folder: P
         other.join()
 
 
-@pytest.mark.parametrize("name", ["", "x" * 201])
+@pytest.mark.parametrize("name", ["", "x" * 201, "a\ud800"])
 def test_a_name_that_no_folder_can_have_is_refused(name: str, folder: Path) -> None:
     """Before anything is made."""
     with pytest.raises(UsageError):
         CheckpointStore(folder).folder(name)
+
+
+@pytest.mark.parametrize(
+    ("path", "why"), [("a\0b", "zero byte"), ("\ud800", "utf-8; take another name$")], ids=["zero", "half"]
+)
+def test_a_path_that_no_folder_can_have_is_refused(path: str, why: str) -> None:
+    """In words, and not by what the kernel or a codec says."""
+    with pytest.raises(UsageError, match=why):
+        CheckpointStore(path)
+
+
+def test_a_path_that_a_locale_has_no_letters_for_is_refused(folder: Path) -> None:
+    """A store whose folder has an umlaut, in a process that names files in ASCII: it is told what to do."""
+    environment = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    opening = (
+        "from cenote_worker.checkpoints.store import CheckpointStore\n"
+        f"try: CheckpointStore({str(folder)!a} + '/st\\xe4tte')\n"
+        "except ValueError as error: print(type(error).__name__, error)"
+    )
+    done = subprocess.run([sys.executable, "-c", opening], env=environment, capture_output=True, check=True)
+    assert done.stdout.startswith(b"UsageError ")
+    assert b"names of files are ascii; run Python with PYTHONUTF8=1" in done.stdout
 
 
 def test_a_url_of_no_known_kind_is_refused() -> None:

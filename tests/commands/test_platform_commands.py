@@ -199,6 +199,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     assert (0, "out\n42\n") == (done.returncode, done.stdout)
     (listed,) = json.loads(standing("runtime", "ls", "--json").stdout)
     assert ("etl", "ready", 2) == (listed["name"], listed["state"], listed["steps"])
+    assert ["last", "step"] == standing("runtime", "ls").stdout.split()[2:4]
     shown = json.loads(standing("runtime", "show", "etl", "--json").stdout)
     assert (256 << 20, listed["id"]) == (shown["policy"]["memory"], shown["id"])
     assert "capability" not in shown

@@ -22,6 +22,7 @@ from cenote_security.rules import (
 )
 from cenote_security.rules.reading import fold
 from cenote_security.rules.reading.value import HEAVIEST, Const, items
+from cenote_security.rules.session import LONGEST
 
 Load = Callable[[str], dict[str, str]]
 STRICT = SecurityChecker(strict_rules())
@@ -48,6 +49,15 @@ def test_what_is_too_deep_to_read_is_refused(code: str) -> None:
     """How deep is too deep depends on the caller's stack: what cannot be read here may well run there."""
     (violation,) = STRICT.check_code(code)
     assert violation.message == "the code is nested too deeply to be checked; split the expression"
+
+
+def test_what_is_too_long_to_read_is_refused() -> None:
+    """A model's list of numbers would take gigabytes of this process."""
+    longest = "#" * LONGEST
+    assert [] == STRICT.check_code(longest)
+    (violation,) = STRICT.check_code(longest + "#")
+    assert violation.message.startswith(f"the code is too long to be checked, with more than {LONGEST:,}")
+    assert [] == SecurityChecker([]).check_code(longest + "#")
 
 
 @pytest.mark.parametrize(

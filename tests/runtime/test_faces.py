@@ -10,8 +10,10 @@ from typing import Any, get_overloads
 
 import pytest
 
+from cenote.harness import Patch
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
-from cenote_security.errors import UnknownNameError, UsageError
+from cenote.security import FunctionRule, SecurityChecker
+from cenote_security.errors import NotCopiedError, NotTransferableError, UnknownNameError, UsageError
 from cenote_security.policy import SandboxPolicy
 
 
@@ -129,3 +131,40 @@ def test_results_are_handed_on() -> None:
     assert trace == result.trace
     with pytest.raises(TypeError):
         trace.reads["name:a"] = "another"
+
+
+def test_what_has_its_place_is_not_copied() -> None:
+    """Pickling or copying a handle is refused in words, by a TypeError as is usual; answers can be handed on."""
+    with PythonRuntime() as runtime:
+        runtime.execute("a = 1")
+        step, reference = runtime.state.steps[0], runtime.share("a")
+        assert step == pickle.loads(pickle.dumps(step))
+        kept = {runtime: "fork", reference: "inject it", runtime.state: "steps", runtime.files: "fork"}
+        for handle, instead in {**kept, AsyncPythonRuntime.over(runtime.core): "fork"}.items():
+            for hand_on in (pickle.dumps, copy.deepcopy):
+                with pytest.raises(TypeError, match=f"cannot be pickled or copied: .*{instead}") as caught:
+                    hand_on(handle)
+                assert isinstance(caught.value, NotCopiedError)
+        with pytest.raises(NotCopiedError):
+            copy.copy(reference)
+        with pytest.raises(NotTransferableError, match=r"a Variable of its own .* that has it$"):
+            runtime.inject(Variable("both", [reference]))
+
+
+def test_a_runtime_tells_its_name() -> None:
+    """As it was given, or the empty one."""
+    named = PythonRuntime(name="analysis")
+    assert ("analysis", "") == (named.name, PythonRuntime().name)
+
+
+@pytest.mark.parametrize("checker", [None, SecurityChecker([FunctionRule(["eval"])])])
+def test_a_byte_order_mark(checker: SecurityChecker | None) -> None:
+    """Code as an editor on Windows saves it runs, as it does with `python`; spans are those of the step's text."""
+    with PythonRuntime(security_checker=checker) as runtime:
+        failed = runtime.execute("\ufeffa = 1; b = a / 0")
+        assert ("ZeroDivisionError", 11) == (failed.error.type, failed.error.span.column)
+        runtime.execute("b = 2")
+        state = runtime.state
+        assert "a = 1; b = a / 0" == state.steps[0].code
+        state.apply(state.plan(Patch.replace_step(1, "\ufeffa = 5")))
+        assert ("a = 5", "(5, 2)") == (runtime.state.steps[0].code, runtime.execute("a, b").value)

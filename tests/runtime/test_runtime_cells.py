@@ -152,6 +152,16 @@ def test_memory_limit(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
+def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
+    """A cell with a large literal is told what to do instead; one that is nested too deeply, that it may be."""
+    runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
+    result = runtime.execute("x = [" + "1," * 400_000 + "]")
+    assert ("MemoryError", "memory", "kept") == (result.error.type, result.error.reason, result.state)
+    assert "which is 0.8 MB here; put data into files, or have them injected" in result.error.message
+    nested = runtime.execute("x = " + "-" * 90_000 + "1").error
+    assert "nested too deeply for Python to compile, or memory is short" in nested.message
+
+
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))

@@ -7,10 +7,15 @@ from collections.abc import Callable
 import pytest
 
 import cenote
-from cenote import CaveAgent, PythonRuntime, Team
+from cenote import Budget, CaveAgent, PythonRuntime, Team
+from cenote.harness import Patch
 from cenote.harness.state import ExecutionState
-from cenote.models import ReplayModel, ScriptedModel
+from cenote.models import OpenAIServerModel, ReplayModel, ScriptedModel
+from cenote.security import FunctionRule, SecurityChecker
+from cenote.team import gather
 from cenote_security.errors import UsageError
+
+MODEL = ScriptedModel([])
 
 WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no script": (lambda: ScriptedModel(None), "a script is a list of turns, not None"),
@@ -19,6 +24,28 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a name": (lambda: PythonRuntime(name=5), "a name is a text, not 5"),
     "no variables": (lambda: PythonRuntime(variables=None), "variables is a list, not None"),
     "one function": (lambda: PythonRuntime(functions=len), "functions is a list, not <built-in"),
+    "a history": (lambda: PythonRuntime(history="a\0b"), "cannot be a path: it has a zero byte"),
+    "a recording": (lambda: ReplayModel("a\0b"), "no.* a readable recording"),
+    "half a letter": (lambda: PythonRuntime(address="\ud800:80"), "is not an address"),
+    "no store": (lambda: PythonRuntime.open("", "a"), "a store is a folder or a URL .*, not ''"),
+    "a store": (lambda: PythonRuntime(store=b"x", name="a"), "a store is a folder or a URL .*, not b'x'"),
+    "a chunk": (lambda: ScriptedModel(["a"], chunk_size="2"), "at least 1, not '2'"),
+    "a base": (lambda: OpenAIServerModel("m", base_url=5), "base_url is a text, not 5"),
+    "instructions": (lambda: CaveAgent(MODEL, instructions=5), "instructions is a text, not 5"),
+    "skills": (lambda: CaveAgent(MODEL, skills=5), "skills is a list, not 5"),
+    "messages": (lambda: CaveAgent(MODEL, messages=5), "messages is a list, not 5"),
+    "an event": (lambda: CaveAgent(MODEL, on_event="print"), "a function that takes an event, not 'print'"),
+    "works": (
+        lambda: gather([1, 2]),
+        r"made of works, such as Step\(agent, task\), one by one, not of \[1, 2\]",
+    ),
+    "code": (lambda: SecurityChecker([FunctionRule(["eval"])]).check_code(b"x"), "code is a text, not bytes"),
+    "a step": (lambda: Patch.replace_step("1", "x = 1"), "a step by its number, not by '1'"),
+    "edits": (lambda: Patch.edit_text(1, "x"), "edits is a list of TextEdit"),
+    "a reason": (lambda: Patch.remove_step(1, reason=5), "reason and author of a patch are texts, not int"),
+    "a sandbox": (lambda: Team("t", sandbox=5), "a team takes a SandboxPolicy there, not 5"),
+    "a state": (lambda: Team("t", state=5), "a team takes a TeamState there, not 5"),
+    "an answer": (lambda: Budget(answer="5"), "at least one token, not '5'"),
     "an address": (lambda: cenote.connect(5), "an address is a text, .*, not 5"),
 }
 
@@ -29,6 +56,32 @@ def test_a_wrong_argument(case: str) -> None:
     make, message = WRONG[case]
     with pytest.raises(UsageError, match=message):
         make()
+
+
+LIVE: dict[str, tuple[Callable[[PythonRuntime], object], str]] = {
+    "one class": (
+        lambda runtime: runtime.retrieve("x", int),
+        r"a list of classes, such as \[Point\], not <class",
+    ),
+    "a key": (lambda runtime: runtime.outcome(None), "a key is a text, not None"),
+    "no slice": (lambda runtime: runtime.state.verify("x"), "the Slice that .* gives, not str"),
+    "a patch": (lambda runtime: runtime.state.revert(["a"]), "by its id, `plan.patch.id`, not list"),
+    "a step": (lambda runtime: runtime.state.at([1]), r"by its number, not by \[1\]"),
+    "a time": (lambda runtime: runtime.state.steps_by(since="now"), "seconds since the epoch, not 'now'"),
+    "an endless name": (
+        lambda runtime: runtime.retrieve("x" * 900),
+        "no variable named 'x{199} in the namespace",
+    ),
+    "no names": (lambda runtime: runtime.merge(runtime, 5), "names is a list of names, not 5"),
+}
+
+
+def test_wrong_arguments_to_a_runtime(runtime: PythonRuntime) -> None:
+    """As above, of one that lives."""
+    runtime.execute("x = 1")
+    for call, message in LIVE.values():
+        with pytest.raises(UsageError, match=message):
+            call(runtime)
 
 
 @pytest.mark.parametrize("ask", [ExecutionState.artifact, ExecutionState.export])

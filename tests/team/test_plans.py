@@ -156,6 +156,27 @@ async def test_a_task_that_ends_without_success_fails_its_step() -> None:
             await Step(member, "Make `y`.", gives="y").run()
 
 
+async def test_a_failed_step_tells_why_its_last_block_failed() -> None:
+    """An error of the code, a rule or a patch; not one that was put right before the agent gave up."""
+    put_right = [block("1 / 0"), block("x = 1"), "I did it."]
+    missing = "it has not made 'y'"
+    ends = {
+        f"{missing}; its last block failed: NameError: .*'x'.*; it said: I": [block("y = x"), "I did it."],
+        f"{missing}; it said: I did it": put_right,
+        "ended as max_steps_reached; its last block failed: ZeroDivisionError: division by zero; it said": [
+            block("1 / 0")
+        ]
+        * 3,
+        "its last block failed: .*broken.*; it said: I": ["```patch\nbroken\n```", "I did it."],
+    }
+    async with Team("why", sandbox=SMALL) as team:
+        for number, (told, script) in enumerate(ends.items()):
+            model = ScriptedModel(script)
+            member = team.add(f"agent{number}", model=model, max_steps=len(put_right), patches=True)
+            with pytest.raises(StepFailedError, match=told):
+                await Step(member, "Make `y`.", gives="y").run()
+
+
 async def test_a_fan_out_works_on_each_item_with_an_agent_of_its_own() -> None:
     """Outcomes in the order of the items; never more agents than the limit says; all of them gone afterwards."""
     most = 0

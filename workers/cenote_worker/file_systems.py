@@ -1,8 +1,28 @@
-"""What kind of file system a file is on."""
+"""What kind of file system a file is on, and what paths there can be."""
 
 from __future__ import annotations
 
 import os
+import sys
+
+from cenote_security.errors import UsageError
+
+
+def check_path(path: str) -> None:
+    """Raises UsageError for a path that no file of this machine can have, or none that this process can name."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        encoding = sys.getfilesystemencoding()
+        # Taking the bytes of UTF-8 would name a file that a process with another locale does not find.
+        remedy = (
+            "" if encoding == "utf-8" else "run Python with PYTHONUTF8=1 or a locale such as C.UTF-8, or "
+        )
+        raise UsageError(
+            f"{path!a} cannot be a path here, where names of files are {encoding}; {remedy}take another name"
+        ) from None
+    if "\0" in path:
+        raise UsageError(f"{path!a} cannot be a path: it has a zero byte; take another name")
 
 
 def kind_of(device: int) -> str:

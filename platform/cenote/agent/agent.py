@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from cenote.agent import prompts
 from cenote.agent.allowance import Allowance
@@ -32,6 +32,8 @@ from cenote.runtime.sync import PythonRuntime
 from cenote.skills import Skill, SkillDiscovery
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
+
+_T = TypeVar("_T")
 
 
 class CaveAgent(SubAgent):
@@ -94,7 +96,15 @@ class CaveAgent(SubAgent):
         patches: bool = False,
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
-        _check(model, runtime, on_error, max_exec_timeout, messages or ())
+        _check(model, runtime, on_error, max_exec_timeout, messages)
+        _check_texts(
+            instructions=instructions,
+            system_instructions=system_instructions,
+            system_prompt_template=system_prompt_template,
+            python_block_identifier=python_block_identifier,
+        )
+        if on_event is not None and not callable(on_event):
+            raise UsageError(f"on_event is a function that takes an event, not {on_event!r:.100}")
         self.model = model
         self._runtime = runtime
         self._makes_runtime = runtime is None
@@ -103,7 +113,7 @@ class CaveAgent(SubAgent):
         self._labels = StateLabels() if checkpoints else None
         self._patches = patches
         self._outputs = KeptOutputs()
-        self._skills = SkillActivation([*(skills or ()), *_discovered(skills_dir)])
+        self._skills = SkillActivation([*_listed(skills, "skills"), *_discovered(skills_dir)])
         self._log_level = _level(log_level)
         self._on_event = on_event
         self._busy = False
@@ -291,7 +301,7 @@ def _in_event_loop() -> bool:
 
 
 def _check(
-    model: object, runtime: object, on_error: str, timeout: float | None, messages: Sequence[object]
+    model: object, runtime: object, on_error: str, timeout: float | None, messages: Sequence[object] | None
 ) -> None:
     if not callable(getattr(model, "stream", None)):
         raise UsageError(f"an agent needs a model, such as LiteLLMModel(...), not {type(model).__name__}")
@@ -300,9 +310,9 @@ def _check(
             f"an agent works in a PythonRuntime or AsyncPythonRuntime, not {type(runtime).__name__}"
         )
     if on_error not in ("keep", "rollback"):
-        raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r}')
+        raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r:.100}')
     check_seconds(timeout, "max_exec_timeout")
-    for message in messages:
+    for message in _listed(messages, "messages"):
         if not isinstance(message, Message):
             raise UsageError(
                 f"messages are cenote.models.Message objects, not {type(message).__name__}; "
@@ -310,8 +320,21 @@ def _check(
             )
 
 
+def _check_texts(**given: object) -> None:
+    for name, text in given.items():
+        if not isinstance(text, str):
+            raise UsageError(f"{name} is a text, not {text!r:.100}")
+
+
+def _listed(given: Iterable[_T] | None, name: str) -> list[_T]:
+    """What a list has that may be left out. Raises UsageError for what is none."""
+    if given is not None and not isinstance(given, Iterable):
+        raise UsageError(f"{name} is a list, not {given!r:.100}")
+    return list(given or ())
+
+
 def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill]:
-    paths = [folders] if isinstance(folders, str | Path) else list(folders or ())
+    paths = [folders] if isinstance(folders, str | Path) else _listed(folders, "skills_dir")
     return [skill for path in paths for skill in SkillDiscovery.from_directory(path)]
 
 

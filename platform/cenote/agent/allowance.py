@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
 from cenote.models import Message, Model, ModelChunk, ModelError, ModelTurn
+from cenote.models.base import closing
 from cenote_security.errors import UsageError
 
 
@@ -33,7 +33,7 @@ class Allowance(Model):
         """Raises AllowanceSpentError, before anything is sent."""
         if self._spent >= self._max_tokens:
             raise AllowanceSpentError(f"{self._spent} of {self._max_tokens} tokens are used")
-        async with aclosing(self._model.stream(messages)) as chunks:
+        async with closing(self._model.stream(messages)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelTurn):
                     self._spent += chunk.usage.total

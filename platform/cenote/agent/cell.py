@@ -70,11 +70,14 @@ class CellRunner:
     def _run(self, code: str, ledger: Ledger, note: str) -> Flow[str | None]:
         checked = yield from ask(CheckCode(code), Checked)
         if checked.violations:
-            yield from self._exchange.refuse("\n".join(checked.violations), note)
+            ledger.book_error(refused := "\n".join(checked.violations))
+            yield from self._exchange.refuse(refused, note)
             return None
         atomic = self._rollbacks_left > 0
         result = (yield from ask(ExecuteCode(code, ledger.cause, atomic), CellEnded)).result
         ledger.book_cell(result.duration)
+        if result.error is not None:
+            ledger.book_error(f"{result.error.type}: {result.error.message}")
         note = lines(*(f"[{line}]" for line in (*result.notices, *result.news)), note)
         if result.error is not None and result.error.reason == "policy":
             yield from self._exchange.refuse(result.error.message, note)

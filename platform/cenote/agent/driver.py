@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
@@ -48,6 +48,7 @@ from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
 from cenote.models import Message, Model
+from cenote.models.base import close
 from cenote.models.errors import ModelError, ModelResponseError
 from cenote.models.turn import ModelChunk, ModelTurn
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
@@ -76,7 +77,7 @@ class Run:
     def __init__(self, core: AgentCore, world: World) -> None:
         self._core = core
         self._world = world
-        self._stream: AsyncGenerator[ModelChunk, None] | None = None
+        self._stream: AsyncIterator[ModelChunk] | None = None
         self._turn_started = 0.0
         self.response: AgentResponse | None = None
 
@@ -196,7 +197,7 @@ class Run:
     async def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
-            await stream.aclose()
+            await close(stream)
 
     async def _look(self) -> Scene:
         runtime = self._world.runtime
@@ -218,10 +219,10 @@ class Run:
         )
 
 
-def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncGenerator[ModelChunk, None]:
+def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncIterator[ModelChunk]:
     """The answer of a model, which may be of a user's own class."""
     stream = model.stream(messages)
-    if not (hasattr(stream, "__anext__") and hasattr(stream, "aclose")):
+    if not hasattr(stream, "__anext__"):
         getattr(stream, "close", str)()  # a coroutine that nobody awaits
         raise UsageError(
             f"{type(model).__name__}.stream gave a {type(stream).__name__}; it is `async def` and yields the text, "

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from cenote.agent.response import StepUsage
 from cenote.models.usage import TokenUsage
+
+MAX_ERROR: Final = 2000
+"""Characters of what is kept of why a block failed."""
 
 
 class Ledger:
@@ -44,6 +48,9 @@ class Ledger:
 
     def book_patch(self, patch: str) -> None:
         self._change(replace(self.steps[-1], patch=patch))
+
+    def book_error(self, error: str) -> None:
+        self._change(replace(self.steps[-1], error=error[:MAX_ERROR]))
 
     def book_cell(self, seconds: float) -> None:
         self._change(replace(self.steps[-1], cell_seconds=self.steps[-1].cell_seconds + seconds))

@@ -50,29 +50,30 @@ class PatchRunner:
         try:
             block = read_patch(text)
         except MalformedPatchError as error:
-            yield from self._not_patched(error.reason, note)
+            yield from self._not_patched(error.reason, ledger, note)
             return None
         planned = yield from ask(PlanPatch(block.patch(ledger.cause)), Planned)
         if planned.plan is None:
-            yield from self._not_patched(planned.refusal, note)
+            yield from self._not_patched(planned.refusal, ledger, note)
             return None
         violations = yield from _violations(planned.plan)
         if violations:
-            yield from self._exchange.refuse("\n".join(violations), note)
+            ledger.book_error(refused := "\n".join(violations))
+            yield from self._exchange.refuse(refused, note)
             return None
         return (yield from self._apply(planned.plan, ledger, note, build=block.artifact))
 
     def _apply(self, plan: Plan, ledger: Ledger, note: str, *, build: bool) -> Flow[str | None]:
         applied = yield from ask(ApplyPlan(plan), Applied)
         if applied.result is None:
-            yield from self._not_patched(applied.refusal, note)
+            yield from self._not_patched(applied.refusal, ledger, note)
             return None
         result = applied.result
         before = plan.course.records
         ran = ran_again(before, result)
         ledger.book_cell(sum(record.duration for record in ran))
         if problem := refusal(result):
-            yield from self._failed(problem, note)
+            yield from self._failed(problem, ledger, note)
             return None
         built = (yield from _built(ledger)) if build else ""
         shown, exceeded = yield from self._exchange.fitted(lines(report(before, result), built))
@@ -81,10 +82,11 @@ class PatchRunner:
         self._exchange.heard(lines(shown, note), shown)
         return _reply(ran)
 
-    def _not_patched(self, reason: str, note: str) -> Flow[None]:
-        yield from self._failed(prompts.NOT_PATCHED.format(reason=reason), note)
+    def _not_patched(self, reason: str, ledger: Ledger, note: str) -> Flow[None]:
+        yield from self._failed(prompts.NOT_PATCHED.format(reason=reason), ledger, note)
 
-    def _failed(self, text: str, note: str) -> Flow[None]:
+    def _failed(self, text: str, ledger: Ledger, note: str) -> Flow[None]:
+        ledger.book_error(text)
         yield Emit(Event(EventType.EXECUTION_ERROR, text))
         self._exchange.heard(lines(text, note), text)
 

@@ -23,6 +23,7 @@ class StepUsage:
 
     code: the block that ran, patch: the patch of earlier ones; both None for a step that answered in text.
     cause: names the model call in the history of the runtime: `Step.cause`, and what `blame` gives.
+    error: why the block failed or was refused, as type and message; empty where it did not.
     usage: tokens of all model calls of the step, those for its compaction and for answers cut off included.
     model_seconds, cell_seconds: wall time of the model calls; time inside the jail.
     """
@@ -31,6 +32,7 @@ class StepUsage:
     code: str | None = None
     patch: str | None = None
     cause: str = ""
+    error: str = ""
     usage: TokenUsage = field(default_factory=TokenUsage)
     model_seconds: float = 0.0
     cell_seconds: float = 0.0
@@ -72,3 +74,9 @@ class AgentResponse:
     steps: tuple[StepUsage, ...] = ()
     score: float | None = None
     branches: tuple[BranchOutcome, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """Why the last block of the run failed or was refused; empty where it did not."""
+        blocks = [step for step in self.steps if step.code is not None or step.patch is not None]
+        return blocks[-1].error if blocks else ""

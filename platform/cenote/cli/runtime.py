@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cenote_worker.results import SnapshotInfo
 
 _COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
+_TITLES = {"steps": "last step"}
+"""What a number means that is none of how many: a branch counts on from where its parent stood."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -108,7 +110,7 @@ def show(arguments: argparse.Namespace) -> int:
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
             if part is not None:
-                screen.line(f"{name:<16} {part}")
+                screen.line(f"{_TITLES.get(name, name):<16} {part}")
     states, variables = there or ((), ())
     for state in states:
         screen.line(f"{'kept':<16} {runtime_snapshots.as_line(state)}")
@@ -145,7 +147,8 @@ def _table(found: list[dict[str, Any]], screen: Screen) -> None:
         screen.note("no runtimes; `cenote runtime create NAME` makes one")
         return
     columns = [column for column in _COLUMNS if column != "parent" or any(each["parent"] for each in found)]
-    rows = [columns, *([str(each[column]) for column in columns] for each in found)]
+    titles = [_TITLES.get(column, column) for column in columns]
+    rows = [titles, *([str(each[column]) for column in columns] for each in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for number, row in enumerate(rows):
         cells = "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))

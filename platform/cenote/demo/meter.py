@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 
-from cenote.models.base import Model
+from cenote.models.base import Model, closing
 from cenote.models.estimate import estimate_usage
 from cenote.models.messages import Message
 from cenote.models.turn import ModelChunk, ModelTurn
@@ -34,7 +33,7 @@ class MeteredModel(Model):
         started = time.perf_counter()
         text, usage = "", None
         try:
-            async with aclosing(self._model.stream(messages)) as chunks:
+            async with closing(self._model.stream(messages)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, ModelTurn):
                         usage = chunk.usage

@@ -13,6 +13,7 @@ from cenote.harness.notebook import notebook
 from cenote.harness.past import Past
 from cenote.harness.step import Step
 from cenote_security.errors import UsageError
+from cenote_worker.file_systems import check_path
 
 _FIELDS: Final = tuple(name for name in vars(Step) if isinstance(getattr(Step, name), property))
 
@@ -44,6 +45,7 @@ def export(past: Past, path: str | Path) -> Path:
     """Writes the file. Raises UsageError for an unknown suffix, OSError."""
     if not isinstance(path, str | Path):
         raise UsageError(f"an export is written to a path, not to {path!r:.100}")
+    check_path(str(path))
     path = Path(path)
     text = exported(past, path.suffix)
     path.write_text(text, encoding="utf-8", errors="backslashreplace")

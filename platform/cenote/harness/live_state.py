@@ -124,6 +124,7 @@ class LiveState(ExecutionState):
         return replace(result, audit=audit)
 
     def _revert(self, patch_id: str, options: ApplyOptions) -> ApplyResult:
+        _expect(patch_id, str, "a patch is taken back by its id, `plan.patch.id`")
         applied = self._changes.applied.get(patch_id)
         if applied is None:
             raise UnknownEntryError("patch", patch_id)
@@ -161,6 +162,7 @@ class LiveState(ExecutionState):
         return result
 
     def _verify(self, found: Slice) -> Verification:
+        _expect(found, Slice, "what is verified is the Slice that `slice(symbol)` gives")
         stage = self._site.stage()
         self.refresh()
         return verify(found, self._past, stage)

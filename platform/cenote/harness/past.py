@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cenote.harness.step import Step
 from cenote.harness.symbols import symbol_of
-from cenote_security.errors import UnknownEntryError, UnknownNameError
+from cenote_security.errors import UnknownEntryError, UnknownNameError, UsageError
 from cenote_worker.history.dependencies import Inputs, located, written
 from cenote_worker.history.events import Described
 from cenote_worker.history.history import History
@@ -57,7 +57,9 @@ class Past:
         return self._history.tree.get(number)
 
     def check(self, number: int) -> None:
-        """Raises UnknownEntryError for what is neither a step nor the start."""
+        """Raises UnknownEntryError for what is neither a step nor the start, UsageError for what is no number."""
+        if not isinstance(number, int):
+            raise UsageError(f"a step is asked for by its number, not by {number!r:.100}")
         if number not in self._history.tree:
             raise UnknownEntryError("step", str(number))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 from uuid import uuid4
@@ -18,6 +18,7 @@ from cenote.harness.spans import definition_span, replace_definition
 from cenote_security.errors import UsageError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.in_jail.rewrite import without_mark
 
 
 class Change(Protocol):
@@ -130,13 +131,18 @@ class Patch:
     id: str = ""
 
     def __post_init__(self) -> None:
+        for said in (self.reason, self.author):
+            if not isinstance(said, str):
+                raise UsageError(f"reason and author of a patch are texts, not {type(said).__name__}")
         if not self.id:
             object.__setattr__(self, "id", uuid4().hex[:16])
 
     @classmethod
     def replace_step(cls, number: int, code: str, *, reason: str = "", author: str = "") -> Patch:
         """Gives a step other code."""
-        return cls(changes=(ReplaceStep(number=number, code=_text(code)),), reason=reason, author=author)
+        return cls(
+            changes=(ReplaceStep(number=_number(number), code=_text(code)),), reason=reason, author=author
+        )
 
     @classmethod
     def replace_function(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
@@ -151,24 +157,30 @@ class Patch:
     @classmethod
     def edit(cls, number: int, diff: str, *, reason: str = "", author: str = "") -> Patch:
         """Changes a step's code by a unified diff. Lines may have moved; all else must be as the diff says."""
-        return cls(changes=(EditStep(number=number, diff=_text(diff)),), reason=reason, author=author)
+        return cls(
+            changes=(EditStep(number=_number(number), diff=_text(diff)),), reason=reason, author=author
+        )
 
     @classmethod
     def edit_text(
         cls, target: int | str, edits: Sequence[TextEdit], *, reason: str = "", author: str = ""
     ) -> Patch:
         """Replaces whole lines in a step, or in the function, method or class of that name; see `TextEdit`."""
-        return cls(changes=(EditText(target=target, edits=tuple(edits)),), reason=reason, author=author)
+        return cls(
+            changes=(EditText(target=_target(target), edits=_edits(edits)),), reason=reason, author=author
+        )
 
     @classmethod
     def insert_step(cls, after: int, code: str, *, reason: str = "", author: str = "") -> Patch:
         """Puts a new step after a step; after=0: before all."""
-        return cls(changes=(InsertStep(after=after, code=_text(code)),), reason=reason, author=author)
+        return cls(
+            changes=(InsertStep(after=_number(after), code=_text(code)),), reason=reason, author=author
+        )
 
     @classmethod
     def remove_step(cls, number: int, *, reason: str = "", author: str = "") -> Patch:
         """Takes a step out of the history."""
-        return cls(changes=(RemoveStep(number=number),), reason=reason, author=author)
+        return cls(changes=(RemoveStep(number=_number(number)),), reason=reason, author=author)
 
     @classmethod
     def replace_artifact(cls, name: str, source: str, *, reason: str = "", author: str = "") -> Patch:
@@ -183,7 +195,7 @@ class Patch:
     ) -> Patch:
         """Replaces whole lines in such a file or definition, where its newest text is in the code of a step."""
         return cls(
-            changes=(EditArtifact(name=_text(name), edits=tuple(edits)),), reason=reason, author=author
+            changes=(EditArtifact(name=_text(name), edits=_edits(edits)),), reason=reason, author=author
         )
 
     def revert(
@@ -229,7 +241,24 @@ def _renumbered(change: Change, present: Callable[[int], int]) -> Change:
 def _text(given: str) -> str:
     if not isinstance(given, str):
         raise UsageError(f"names and code of a patch are texts, not {type(given).__name__}")
+    return without_mark(given)
+
+
+def _number(given: int) -> int:
+    if not isinstance(given, int):
+        raise UsageError(f"a patch names a step by its number, not by {given!r:.100}")
     return given
+
+
+def _target(given: int | str) -> int | str:
+    return _text(given) if isinstance(given, str) else _number(given)
+
+
+def _edits(given: Sequence[TextEdit]) -> tuple[TextEdit, ...]:
+    edits = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(isinstance(edit, TextEdit) and isinstance(edit.search, str) for edit in edits):
+        raise UsageError(f"edits is a list of TextEdit(search=..., replacement=...), not {given!r:.100}")
+    return tuple(given)
 
 
 def _index(line: Sequence[LineStep], number: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn, SupportsIndex
 
 from cenote.harness import dependents, difference, graph
 from cenote.harness.artifacts.declaring import declared
@@ -22,7 +23,7 @@ from cenote.harness.readiness import keep_ready
 from cenote.harness.slices import Slice, slice_of
 from cenote.harness.step import Step
 from cenote.harness.symbols import location_of
-from cenote_security.errors import UsageError
+from cenote_security.errors import NotCopiedError, UsageError
 from cenote_worker.history.collecting import no_collections
 from cenote_worker.history.dependencies import located, written
 from cenote_worker.history.history import History
@@ -47,6 +48,13 @@ class ExecutionState:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self.steps)} steps, head {self.head}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotCopiedError(
+            "an ExecutionState",
+            "it belongs to a runtime that lives; pickle what it answers, such as `steps`, `graph()` or a plan, or "
+            "write it down with `export('run.json')`",
+        )
 
     def refresh(self) -> None:
         """Reads what has happened since. Raises UnavailableError when a platform cannot be reached."""
@@ -100,6 +108,9 @@ class ExecutionState:
         author: empty for the owner. symbol: they are known to have read or written it. artifact: a file, the same.
         since, until: when they began, in seconds since the epoch; `until` is exclusive.
         """
+        for moment_asked in (since, until):
+            if moment_asked is not None and not isinstance(moment_asked, int | float):
+                raise UsageError(f"a time is in seconds since the epoch, not {moment_asked!r:.100}")
         wanted = [location_of(symbol)] if symbol is not None else []
         wanted += [location_of(f"file:{artifact}")] if artifact is not None else []
 

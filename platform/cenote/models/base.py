@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from cenote.models.errors import ModelResponseError
 from cenote.models.messages import Message
 from cenote.models.turn import ModelChunk, ModelTurn
+
+
+@asynccontextmanager
+async def closing(chunks: AsyncIterator[ModelChunk]) -> AsyncGenerator[AsyncIterator[ModelChunk], None]:
+    """For the answer of a model: ends the call, if that can be done, when its reader has heard enough or fails."""
+    try:
+        yield chunks
+    finally:
+        await close(chunks)
+
+
+async def close(chunks: AsyncIterator[ModelChunk]) -> None:
+    """Ends the call. What a user's class iterates over need not be a generator."""
+    aclose = getattr(chunks, "aclose", None)
+    if aclose is not None:
+        await aclose()
 
 
 class Model(ABC):
@@ -18,11 +34,11 @@ class Model(ABC):
     """Name of the model; tokens are counted with the tokenizer that fits it best."""
 
     @abstractmethod
-    def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+    def stream(self, messages: Sequence[Message]) -> AsyncIterator[ModelChunk]:
         """The answer to `messages`: text as it is written, then one `ModelTurn`.
 
-        Nothing is sent before the first item is asked for. Closing the iterator (`aclose`) cancels the
-        request.
+        Best an `async def` that yields, said to give an AsyncIterator or AsyncGenerator. Nothing is sent before the
+        first item is asked for. Closing the iterator (`aclose`, if it has that) cancels the request.
 
         Raises, all of them `ModelError`:
             ModelUnavailableError: no answer could be had, retries included; later it may.
@@ -34,7 +50,7 @@ class Model(ABC):
 
     async def complete(self, messages: Sequence[Message]) -> ModelTurn:
         """The whole answer at once. Raises what `stream` raises."""
-        async with aclosing(self.stream(messages)) as chunks:
+        async with closing(self.stream(messages)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelTurn):
                     return chunk

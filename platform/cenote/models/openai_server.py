@@ -159,6 +159,8 @@ class OpenAIServerModel(RemoteModel):
 
 
 def _clean_url(base_url: str) -> str:
+    if not isinstance(base_url, str):
+        raise UsageError(f"base_url is a text, not {base_url!r:.100}")
     url = base_url.strip().rstrip("/").removesuffix(_PATH)
     if not url.startswith(("http://", "https://")):
         raise UsageError("base_url starts with http:// or https://, e.g. http://localhost:8000/v1")

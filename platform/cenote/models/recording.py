@@ -42,7 +42,7 @@ def read_recording(path: Path) -> tuple[RecordedTurn, ...]:
     """
     try:
         lines = path.read_text("utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{path} is not a readable recording: {error}") from None
     return tuple(_read_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip())
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from os import PathLike
 from pathlib import Path
 
-from cenote.models.base import Model
+from cenote.models.base import Model, closing
 from cenote.models.errors import ReplayMismatchError, ScriptExhaustedError
 from cenote.models.messages import Message
 from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
@@ -28,8 +27,8 @@ class ReplayModel(Model):
     """
 
     def __init__(self, path: str | PathLike[str], *, chunk_size: int = 7) -> None:
-        if chunk_size < 1:
-            raise UsageError("chunk_size must be at least 1")
+        if not isinstance(chunk_size, int) or chunk_size < 1:
+            raise UsageError(f"chunk_size is a number of characters, at least 1, not {chunk_size!r:.100}")
         if not isinstance(path, str | PathLike):
             raise UsageError(f"a recording is a file; give its path, not {path!r:.100}")
         self._path = Path(path)
@@ -94,7 +93,7 @@ class RecordingModel(Model):
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         sent = tuple(messages)
-        async with aclosing(self._model.stream(sent)) as chunks:
+        async with closing(self._model.stream(sent)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelTurn):
                     self._keep(sent, chunk)

@@ -28,8 +28,8 @@ class ScriptedModel(Model):
             raise UsageError("a script is a list of turns; put the text in brackets: ScriptedModel([text])")
         if not isinstance(script, Iterable):
             raise UsageError(f"a script is a list of turns, not {script!r:.100}")
-        if chunk_size < 1:
-            raise UsageError("chunk_size must be at least 1")
+        if not isinstance(chunk_size, int) or chunk_size < 1:
+            raise UsageError(f"chunk_size is a number of characters, at least 1, not {chunk_size!r:.100}")
         self.model_id = model_id
         self._script = tuple(script)
         for line in self._script:

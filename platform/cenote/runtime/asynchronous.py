@@ -18,6 +18,7 @@ from cenote.runtime.auditing import auditor_of
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
+from cenote.runtime.face import RuntimeFace
 from cenote.runtime.files import AsyncFiles
 from cenote.runtime.forking import Several, fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
@@ -25,7 +26,6 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
-from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
     done,
@@ -40,17 +40,17 @@ from cenote.runtime.replies import (
     variables,
 )
 from cenote.runtime.storage import Storage, StoreURL
+from cenote.runtime.stored_runtimes import stored_runtime
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
-from cenote_worker.egress.ledger import Decision
 from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
-class AsyncPythonRuntime:
+class AsyncPythonRuntime(RuntimeFace):
     """A persistent Python namespace in a jail of its own; see PythonRuntime for arguments and errors.
 
     Async host functions run on the event loop that awaits the cell. Cancelling `execute` interrupts its cell.
@@ -98,30 +98,30 @@ class AsyncPythonRuntime:
         audit_patches: float = 0.0,
     ) -> Self:
         """A runtime that begins with a checkpoint of the runtime `name`; see PythonRuntime.restore."""
-        kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, auditor = SandboxPolicy() if sandbox is None else sandbox, auditor_of(audit_patches)
-        place, _ = backend_at("embedded", None, history, name)
-        core = await asyncio.to_thread(
-            RuntimeCore, functions, variables, types, security_checker, policy, name, place, kept, auditor
-        )
-        return cls.holding(core)
+        kept = Storage(url=store, durable=durable, begin="stored", checkpoint=checkpoint, partial=partial)
+        given = functions, variables, types, security_checker, sandbox, history, audit_patches
+        return cls.holding(await asyncio.to_thread(stored_runtime, kept, name, *given))
 
     @classmethod
-    def holding(cls, core: RuntimeCore) -> Self:
-        """The face of a core that nobody else holds."""
-        runtime = cls.over(core)
-        weakref.finalize(runtime, core.close)
-        return runtime
-
-    @classmethod
-    def over(cls, core: RuntimeCore) -> Self:
-        """A second, awaiting face over a runtime that somebody else owns."""
-        runtime = cls.__new__(cls)
-        runtime.core = core
-        return runtime
-
-    def __repr__(self) -> str:
-        return self.core.shown(type(self).__name__)
+    async def open(
+        cls,
+        store: StoreURL,
+        name: str,
+        *,
+        durable: bool = True,
+        partial: bool = False,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        history: str | Path | None = None,
+        audit_patches: float = 0.0,
+    ) -> Self:
+        """The runtime of that name, restored if the store has it and made if not; see PythonRuntime.open."""
+        kept = Storage(url=store, durable=durable, begin="either", partial=partial)
+        given = functions, variables, types, security_checker, sandbox, history, audit_patches
+        return cls.holding(await asyncio.to_thread(stored_runtime, kept, name, *given))
 
     # -- cells --
 
@@ -321,16 +321,6 @@ class AsyncPythonRuntime:
         weakref.finalize(attached, attached.core.close)
         return attached
 
-    @property
-    def author(self) -> str:
-        """Who the steps of this runtime are attributed to; empty for its owner."""
-        return self.core.author
-
-    @property
-    def scope(self) -> Scope:
-        """Whose names this runtime's calls are about."""
-        return self.core.scope
-
     # -- life --
 
     async def status(self) -> JailStatus:
@@ -349,26 +339,6 @@ class AsyncPythonRuntime:
     def state(self) -> AsyncRuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
         return AsyncRuntimeState(self.core, self.core.changes, self.fork)
-
-    @property
-    def isolation(self) -> str:
-        """What holds this runtime's jail: `strict`, `landlock` or `none`."""
-        return self.core.isolation
-
-    @property
-    def network_log(self) -> tuple[Decision, ...]:
-        """The latest decisions about requests to leave the jail, oldest first. The logger `cenote.egress` has all."""
-        return self.core.network_log
-
-    @property
-    def limits(self) -> str:
-        """Who holds the limits of this runtime's jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`."""
-        return self.core.limits
-
-    @property
-    def port(self) -> RuntimePort:
-        """What an agent sees of this runtime."""
-        return RuntimePort(self.core)
 
     async def reset(self) -> None:
         """Forgets everything but what was injected, which is back as it was at first."""

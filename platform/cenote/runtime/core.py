@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NoReturn, SupportsIndex
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.apply_auditor import Audit, Auditor
@@ -38,7 +38,7 @@ from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.stage import RuntimeStage, StageHere
 from cenote.runtime.storage import Storage
-from cenote_security.errors import NameExistsError, UsageError
+from cenote_security.errors import NameExistsError, NotCopiedError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
 from cenote_worker.egress.ledger import Decision
@@ -51,7 +51,7 @@ from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.in_jail.rewrite import to_python, without_mark
 from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
 from cenote_worker.supervisor.requests import Listener, Outcome
 
@@ -121,6 +121,13 @@ class RuntimeCore:
         name = f" {self.name!r}" if self.name else ""
         author = f", attached as {self.author!r}" if self.author else ""
         return f"<{face}{name} {f'at {self.backend.place}' if self.backend.place else 'on this machine'}{author}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotCopiedError(
+            "a runtime",
+            "its state is in a jail; `fork()` copies that, `share(name)` hands a value on, and another process has "
+            "the runtime by its name: on a platform, or with PythonRuntime.open(store, name) when this one is closed",
+        )
 
     # -- checkpoints --
 
@@ -288,7 +295,7 @@ class RuntimeCore:
 
     def check(self, code: str) -> list[SecurityViolation]:
         """What the runtime's rules have against the code; nothing is run."""
-        return self._rules.check_code(to_python(code)) if self._rules is not None else []
+        return self._rules.check_code(to_python(without_mark(code))) if self._rules is not None else []
 
     def execute(
         self,

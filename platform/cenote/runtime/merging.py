@@ -105,7 +105,9 @@ def merge(
 ) -> Merge:
     """See PythonRuntime.merge. Blocks."""
     if on_conflict not in get_args(OnConflict):
-        raise UsageError(f"on_conflict is one of {', '.join(get_args(OnConflict))}, not {on_conflict!r}")
+        raise UsageError(f"on_conflict is one of {', '.join(get_args(OnConflict))}, not {on_conflict!r:.100}")
+    if names is not None and not isinstance(names, Iterable):
+        raise UsageError(f"names is a list of names, not {names!r:.100}")
     _check_places(core, branch)
     here, there = core.read_history(), branch.read_history()
     ours, theirs = _sides(here, there, _origin(branch), core.merge_bases)

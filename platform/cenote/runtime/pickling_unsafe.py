@@ -20,7 +20,7 @@ from typing import Any
 
 import cloudpickle
 
-from cenote_security.errors import NotTransferableError
+from cenote_security.errors import NotCopiedError, NotTransferableError
 from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
@@ -116,6 +116,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 def _reason(error: Exception, instead: str) -> str:
     text = str(error).strip() or type(error).__name__
+    if isinstance(error, NotCopiedError):  # which says itself what to do instead
+        return text[:500]
     return f"{text[:500]}; {instead}" if "pickle" in text and "generator" not in text else text[:500]
 
 

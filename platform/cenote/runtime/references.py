@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import weakref
 from dataclasses import replace
+from typing import NoReturn, SupportsIndex
 
-from cenote_security.errors import UsageError
+from cenote_security.errors import NotCopiedError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.holding import HeldHere, Holding
 from cenote_worker.results import VariableInfo
@@ -73,6 +74,15 @@ class ObjectReference:
         with self._lock:
             self._holding = None
         self._finalizer()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        # A name that was written down would hold nothing: the value may be gone before anybody reads it.
+        raise NotCopiedError(
+            "an ObjectReference",
+            "it holds its value for as long as it lives; inject it into a runtime, as a Variable of its own or with "
+            "update_variable, and use the same one in several places. Another process has the value by joining a "
+            "runtime of a platform that has it",
+        )
 
     def __enter__(self) -> ObjectReference:
         return self

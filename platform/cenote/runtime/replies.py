@@ -11,7 +11,7 @@ from cenote.runtime.builds_elsewhere import built_of
 from cenote.runtime.patches_elsewhere import result_of
 from cenote.runtime.pickling_unsafe import load_trusted
 from cenote.runtime.references import ObjectReference
-from cenote_security.errors import JailError, JailLostError, MalformedValueError
+from cenote_security.errors import JailError, JailLostError, MalformedValueError, UsageError
 from cenote_security.safeload import class_table, load
 from cenote_worker.content import Content
 from cenote_worker.history.history import History
@@ -44,6 +44,8 @@ def value(
     """The value of a variable, rebuilt."""
     content = _content(outcome, name)
     try:
+        if isinstance(named, type) or not isinstance(named, Iterable):
+            raise UsageError(f"classes is a list of classes, such as [Point], not {named!r:.100}")
         if trusted:
             return load_trusted(content)
         parts = content.unpack()

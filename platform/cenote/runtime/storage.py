@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Literal
 
 from cenote.runtime.backend import Backend
 from cenote.runtime.injectables import Injectable
@@ -22,14 +22,15 @@ StoreURL = str | os.PathLike[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
-    """restore: whether the runtime begins with a checkpoint, and with which: a number, a label, None for the newest.
+    """begin: with nothing, with a checkpoint, or with one if there is any. checkpoint: which: a number, a label, None
+    for the newest.
 
     durable: every change is stored before its caller hears of it. partial: a restore may leave things out.
     """
 
     url: StoreURL
     durable: bool = False
-    restore: bool = False
+    begin: Literal["new", "stored", "either"] = "new"
     checkpoint: int | str | None = None
     partial: bool = False
 
@@ -42,8 +43,8 @@ class Storage:
             raise UsageError("a runtime with a store has a name, which its checkpoints are found by")
         if not isinstance(backend, HostedRuntime):
             raise UsageError("only embedded runtimes are restored by their clients; leave out `address`")
-        store = CheckpointStore(os.fspath(self.url))
-        if not self.restore:
+        store = _store(self.url)
+        if self.begin == "new" or (self.begin == "either" and not store.has(name)):
             return Checkpoints(backend, store, name, durable=self.durable)
         items = list(items)
         base = store.manifest(name, self.checkpoint)
@@ -79,7 +80,10 @@ def foretold(
 
     items: what the runtime will be given again. Raises UnknownEntryError, CheckpointError.
     """
-    base = CheckpointStore(Path(store) if isinstance(store, os.PathLike) else store).manifest(
-        name, checkpoint
-    )
+    base = _store(store).manifest(name, checkpoint)
     return fidelity(base, [item.name for item in items if stays_here(item)])
+
+
+def _store(url: StoreURL) -> CheckpointStore:
+    """Raises UsageError for what is none."""
+    return CheckpointStore(os.fspath(url) if isinstance(url, os.PathLike) else url)

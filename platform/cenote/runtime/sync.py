@@ -18,6 +18,7 @@ from cenote.runtime.auditing import auditor_of
 from cenote.runtime.authors import Scope
 from cenote.runtime.backends import backend_at
 from cenote.runtime.core import RuntimeCore
+from cenote.runtime.face import RuntimeFace
 from cenote.runtime.files import Files
 from cenote.runtime.forking import Several, fork
 from cenote.runtime.injectables import Function, Injectable, Type, Variable, check_name
@@ -25,7 +26,6 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
-from cenote.runtime.port import RuntimePort
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
     done,
@@ -40,17 +40,17 @@ from cenote.runtime.replies import (
     variables,
 )
 from cenote.runtime.storage import Storage, StoreURL
+from cenote.runtime.stored_runtimes import stored_runtime
 from cenote_security.errors import UnknownNameError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
-from cenote_worker.egress.ledger import Decision
 from cenote_worker.in_jail.nearest import nearest
 from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
-class PythonRuntime:
+class PythonRuntime(RuntimeFace):
     """A persistent Python namespace in a jail of its own.
 
     functions, variables, types: what the namespace starts with, pickled now and in one piece, so that objects
@@ -126,28 +126,37 @@ class PythonRuntime:
         Raises IncompleteRestoreError, before anything starts, that names what would be missing; UnknownEntryError,
         CheckpointDamagedError, StoreBusyError.
         """
-        kept = Storage(url=store, durable=durable, restore=True, checkpoint=checkpoint, partial=partial)
-        policy, auditor = SandboxPolicy() if sandbox is None else sandbox, auditor_of(audit_patches)
-        place, _ = backend_at("embedded", None, history, name)
-        core = RuntimeCore(functions, variables, types, security_checker, policy, name, place, kept, auditor)
-        return cls.holding(core)
+        kept = Storage(url=store, durable=durable, begin="stored", checkpoint=checkpoint, partial=partial)
+        given = functions, variables, types, security_checker, sandbox, history, audit_patches
+        return cls.holding(stored_runtime(kept, name, *given))
 
     @classmethod
-    def holding(cls, core: RuntimeCore) -> Self:
-        """The face of a core that nobody else holds."""
-        runtime = cls.over(core)
-        weakref.finalize(runtime, core.close)
-        return runtime
+    def open(
+        cls,
+        store: StoreURL,
+        name: str,
+        *,
+        durable: bool = True,
+        partial: bool = False,
+        functions: Sequence[Function] = (),
+        variables: Sequence[Variable] = (),
+        types: Sequence[Type] = (),
+        security_checker: SecurityChecker | None = None,
+        sandbox: SandboxPolicy | None = None,
+        history: str | Path | None = None,
+        audit_patches: float = 0.0,
+    ) -> Self:
+        """The runtime of that name as its newest checkpoint has it, or a new one if the store has none.
 
-    @classmethod
-    def over(cls, core: RuntimeCore) -> Self:
-        """A second, blocking face over a runtime that somebody else owns."""
-        runtime = cls.__new__(cls)
-        runtime.core = core
-        return runtime
+        So a script that is started again goes on where it was. A new one begins with all that is given; one that
+        goes on takes of that what `restore` takes, its values are as they were stored. durable: see PythonRuntime;
+        without it there is again what `checkpoint` and `hibernate` have stored, and no more.
 
-    def __repr__(self) -> str:
-        return self.core.shown(type(self).__name__)
+        Raises what `restore` raises: state that is damaged, or would come back in part, is never taken for none.
+        """
+        kept = Storage(url=store, durable=durable, begin="either", partial=partial)
+        given = functions, variables, types, security_checker, sandbox, history, audit_patches
+        return cls.holding(stored_runtime(kept, name, *given))
 
     # -- cells --
 
@@ -398,16 +407,6 @@ class PythonRuntime:
         weakref.finalize(attached, attached.core.close)
         return attached
 
-    @property
-    def author(self) -> str:
-        """Who the steps of this runtime are attributed to; empty for its owner."""
-        return self.core.author
-
-    @property
-    def scope(self) -> Scope:
-        """Whose names this runtime's calls are about."""
-        return self.core.scope
-
     # -- life --
 
     def status(self) -> JailStatus:
@@ -420,26 +419,6 @@ class PythonRuntime:
     def state(self) -> RuntimeState[Self]:
         """What has happened in this runtime: its steps, who wrote what, what depends on it."""
         return RuntimeState(self.core, self.core.changes, self.fork)
-
-    @property
-    def isolation(self) -> str:
-        """What holds this runtime's jail: `strict`, `landlock` or `none`."""
-        return self.core.isolation
-
-    @property
-    def network_log(self) -> tuple[Decision, ...]:
-        """The latest decisions about requests to leave the jail, oldest first. The logger `cenote.egress` has all."""
-        return self.core.network_log
-
-    @property
-    def limits(self) -> str:
-        """Who holds the limits of this runtime's jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`."""
-        return self.core.limits
-
-    @property
-    def port(self) -> RuntimePort:
-        """What an agent sees of this runtime."""
-        return RuntimePort(self.core)
 
     def reset(self) -> None:
         """Forgets everything but what was injected, which is back as it was at first."""

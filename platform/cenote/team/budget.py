@@ -42,7 +42,7 @@ class Budget:
                     f"a budget's {name} is a number from 0 on, or None for no limit, not {limit!r}"
                 )
         check_seconds(self.seconds, "a budget's seconds")
-        if self.answer < 1:
+        if not isinstance(self.answer, int) or self.answer < 1:
             raise UsageError(f"a budget's answer is at least one token, not {self.answer!r}")
 
     @property

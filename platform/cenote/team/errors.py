@@ -32,18 +32,21 @@ class BudgetExceededError(RejectedError):
 class StepFailedError(CenoteError):
     """A step of a plan did not bring what it was to bring. What its agent did in its runtime stays.
 
-    agent: who did it. reason: what is missing. answer: the agent's last words; empty if there are none.
+    agent: who did it. reason: what is missing. answer: the agent's last words; empty if there are none. error: why
+    its last block failed or was refused, as type and message; empty where it did not.
     """
 
-    def __init__(self, agent: str, reason: str, answer: str = "") -> None:
-        super().__init__(agent, reason, answer)
+    def __init__(self, agent: str, reason: str, answer: str = "", error: str = "") -> None:
+        super().__init__(agent, reason, answer, error)
         self.agent = agent
         self.reason = reason
         self.answer = answer
+        self.error = error
 
     def __str__(self) -> str:
         words = f"; it said: {self.answer[:300]}" if self.answer else ""
-        return f"the step of {self.agent!r} failed: {self.reason}{words}"
+        why = f"; its last block failed: {self.error[:300]}" if self.error else ""
+        return f"the step of {self.agent!r} failed: {self.reason}{why}{words}"
 
 
 class NoSuccessError(CenoteError):

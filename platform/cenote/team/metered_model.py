@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, field
 
 from cenote import tokens
 from cenote.models import Message, Model, ModelChunk, ModelError, ModelTurn, TokenUsage, estimate_usage
+from cenote.models.base import closing
 from cenote.models.prices import Price
 from cenote.team.budget import Amount
 from cenote.team.treasury import Treasury
@@ -52,7 +52,7 @@ class MeteredModel(Model):
         turn: ModelTurn | None = None
         used: TokenUsage | None = None
         try:
-            async with aclosing(self._model.stream(messages)) as chunks:
+            async with closing(self._model.stream(messages)) as chunks:
                 async for chunk in chunks:
                     turn = chunk if isinstance(chunk, ModelTurn) else answer.take(chunk, messages)
                     if turn is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from cenote.team.member import Member
 from cenote.team.progress import StepResult
 from cenote.team.structured import all_of, first_of, first_success
-from cenote.team.work import Course, Outcome, Work
+from cenote.team.work import Course, Outcome, Work, check_works
 from cenote_security.errors import UsageError
 
 Results = tuple[StepResult, ...]
@@ -21,6 +21,7 @@ class Parallel(Work):
     def __init__(self, *works: Work) -> None:
         if not works:
             raise UsageError(f"{type(self).__name__} takes at least one work")
+        check_works(works)
         if len({work.takes for work in works}) > 1:
             raise UsageError("works that run at once take the same inputs")
         self.works = works

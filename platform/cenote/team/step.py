@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 
-from cenote.agent import ExecutionStatus
+from cenote.agent import AgentResponse, ExecutionStatus
 from cenote.runtime import ObjectReference
 from cenote.runtime.injectables import Variable, check_name
 from cenote.team.errors import StepFailedError
@@ -86,16 +86,18 @@ class Step(Work):
             await worker.ground.record.once(worker.name, place, f"put {name}", put, _nothing)
         response = await worker.run(self.task, place=place)
         if response.status is not ExecutionStatus.SUCCESS:
-            raise StepFailedError(worker.name, f"its task ended as {response.status.value}", response.content)
-        reference = None if self.output is None else await self._made(worker, response.content)
+            ended = f"its task ended as {response.status.value}"
+            raise StepFailedError(worker.name, ended, response.content, response.error)
+        reference = None if self.output is None else await self._made(worker, response)
         return StepResult(agent=worker.name, answer=response.content, reference=reference)
 
-    async def _made(self, worker: Member, answer: str) -> ObjectReference:
+    async def _made(self, worker: Member, response: AgentResponse) -> ObjectReference:
         assert self.output is not None
         try:
             return await worker.runtime.share(self.output)
         except UnknownNameError:
-            raise StepFailedError(worker.name, f"it has not made {self.output!r}", answer) from None
+            missing = f"it has not made {self.output!r}"
+            raise StepFailedError(worker.name, missing, response.content, response.error) from None
 
 
 def _nothing() -> None:

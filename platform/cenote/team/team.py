@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
+from typing import Any, NoReturn, Self, SupportsIndex
 
 from cenote.agent import AgentResponse
 from cenote.models import Model
@@ -27,7 +27,7 @@ from cenote.team.state import AgentState, TeamState, VariableState
 from cenote.team.treasury import Remaining, Treasury
 from cenote.team.variables import TeamVariables
 from cenote.team.work import Outcome, Work
-from cenote_security.errors import UsageError
+from cenote_security.errors import NotCopiedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.size import Size, parse_size
 
@@ -68,6 +68,9 @@ class Team:
     ) -> None:
         if not isinstance(name, str) or not name or not name.isprintable():
             raise UsageError(f"the name of a team is a printable text that is not empty, not {name!r}")
+        for given, kind in ((budget, Budget), (sandbox, SandboxPolicy), (state, TeamState)):
+            if given is not None and not isinstance(given, kind):
+                raise UsageError(f"a team takes a {kind.__name__} there, not {given!r:.100}")
         if state is not None and state.team != name:
             raise UsageError(f"this is the state of team {state.team!r}, not of {name!r}")
         before = state or TeamState(team=name)
@@ -93,6 +96,11 @@ class Team:
 
     def __repr__(self) -> str:
         return f"<Team {self.name!r} of {', '.join(self._members) or 'nobody'}>"
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
+        raise NotCopiedError(
+            "a Team", "its agents have runtimes; its `state` can be, and another team goes on with that"
+        )
 
     # -- agents --
 
@@ -123,7 +131,7 @@ class Team:
 
         Raises UsageError, WeakerSandboxError, BudgetExceededError.
         """
-        if name in self._members:
+        if isinstance(name, str) and name in self._members:
             raise UsageError(f"the team {self.name!r} has an agent {name!r} already")
         if lead and (self._lead is not None or under is not None):
             raise UsageError("a team has one lead, which is nobody's sub-agent")
@@ -151,7 +159,7 @@ class Team:
 
     def __getitem__(self, name: str) -> Member:
         """The agent of that name. Raises UnknownTeamNameError."""
-        if name not in self._members:
+        if not isinstance(name, str) or name not in self._members:
             raise UnknownTeamNameError("agent", name, tuple(self._members))
         return self._members[name]
 

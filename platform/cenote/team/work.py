@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -99,10 +99,20 @@ class Work(ABC):
         return inputs
 
 
+def check_works(works: Iterable[object]) -> None:
+    """Raises UsageError for what no plan is made of."""
+    for work in works:
+        if not isinstance(work, Work):
+            raise UsageError(
+                f"a plan is made of works, such as Step(agent, task), one by one, not of {work!r:.100}"
+            )
+
+
 class Chain(Work):
     """Works one after the other."""
 
     def __init__(self, *works: Work) -> None:
+        check_works(works)
         self.works: tuple[Work, ...] = tuple(
             part for work in works for part in (work.works if isinstance(work, Chain) else (work,))
         )

@@ -38,7 +38,8 @@ class SecurityChecker:
     def check_code(self, code: str) -> list[SecurityViolation]:
         """What the rules do not allow in a cell that stands alone, in the order of the code.
 
-        Code that Python cannot parse violates no rule: running it reports what is wrong with it. Never raises.
+        Code that Python cannot parse violates no rule: running it reports what is wrong with it. Raises UsageError
+        for what is no text.
         """
         return self.session().check_code(code)
 

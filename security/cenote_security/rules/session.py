@@ -6,6 +6,7 @@ import copy
 import threading
 from collections.abc import Callable
 
+from cenote_security.errors import UsageError
 from cenote_security.rules.nodes import NodeChecks
 from cenote_security.rules.reading.memory import Memory
 from cenote_security.rules.reading.reader import Reader
@@ -16,7 +17,15 @@ from cenote_security.rules.report import placed
 from cenote_security.rules.rule_set import RuleSet
 from cenote_security.rules.violation import SecurityViolation
 
+LONGEST = 1_000_000
+"""Characters of code that is read. Models write it, and it is read outside the jail: a list of small numbers takes
+five hundred times its size, and two microseconds for each character."""
+
 TOO_DEEP = "the code is nested too deeply to be checked; split the expression"
+TOO_LONG = (
+    "the code is too long to be checked, with more than 1,000,000 characters; put data into files, or have them "
+    "injected, and read them in the code"
+)
 UNKNOWN_SYNTAX = "the code has syntax that the rules cannot read"
 
 
@@ -34,7 +43,9 @@ class CheckSession:
         self._last: Reading | None = None
 
     def check_code(self, code: str) -> list[SecurityViolation]:
-        """What the rules do not allow in the next cell, in the order of the code. Never raises."""
+        """What the rules do not allow in the next cell, in the order of the code. Raises UsageError for no code."""
+        if not isinstance(code, str):
+            raise UsageError(f"code is a text, not {type(code).__name__}")
         with self._lock:
             self._remember(succeeded=False)
             return self._check(code.replace("\r\n", "\n").replace("\r", "\n"))
@@ -71,6 +82,8 @@ class CheckSession:
         rules = self._rule_set()
         if not rules.rules:
             return []
+        if len(code) > LONGEST:
+            return [SecurityViolation(TOO_LONG, rule="SecurityChecker", reason=TOO_LONG)]
         try:
             tree = parse(code)
             if tree is None:

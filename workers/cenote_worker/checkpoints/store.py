@@ -23,6 +23,7 @@ from cenote_worker.checkpoints.manifest import (
     decode,
     manifest_length,
 )
+from cenote_worker.file_systems import check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,6 +58,8 @@ class CheckpointStore:
 
     def __init__(self, url: str | Path, place: str = "") -> None:
         """place: what errors call it instead of its URL, which may be nobody's business."""
+        if not isinstance(url, str | Path) or not str(url):
+            raise UsageError(f"a store is a folder or a URL that fsspec knows, not {url!r:.100}")
         self.url = str(url)
         self._place = place or self.url
         self._folder, self._children, self._size = _opened(self.url, place)
@@ -81,10 +84,19 @@ class CheckpointStore:
         """Where one runtime's checkpoints lie. Raises UsageError for a name that cannot be used."""
         if not isinstance(name, str):
             raise UsageError(f"the name of checkpoints is a text, not {type(name).__name__}")
-        safe = quote(name, safe=" -_").replace(".", "%2E")
-        if not name or len(safe) > MAX_NAME:
-            raise UsageError(f"{name!r} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
+        try:
+            safe = quote(name, safe=" -_").replace(".", "%2E")
+        except UnicodeEncodeError:  # it has half of a character
+            safe = ""
+        if not safe or len(safe) > MAX_NAME:
+            raise UsageError(f"{name!r:.300} cannot name checkpoints: 1 to {MAX_NAME} plain characters can")
         return self._folder(safe)
+
+    def has(self, name: str) -> bool:
+        """Whether there is any checkpoint of a runtime, whole or not."""
+        folder = self.folder(name)
+        with failures(folder.place):
+            return bool(folder.numbers())
 
     def checkpoints(self, name: str) -> list[CheckpointInfo]:
         """The checkpoints of a runtime that look whole, newest first. Their chunks are not read."""
@@ -211,8 +223,10 @@ def is_local(url: str) -> bool:
 
 
 def local_root(url: str) -> Path:
-    """The folder of a store that is local."""
-    return Path(unquote(url.removeprefix("file://"))).absolute()
+    """The folder of a store that is local. Raises UsageError for what can be none."""
+    path = unquote(url.removeprefix("file://"))
+    check_path(path)
+    return Path(path).absolute()
 
 
 def _remote(url: str) -> tuple[FileSystem, str]:

@@ -27,6 +27,7 @@ from cenote_security.errors import (
     NewerHistoryError,
     UsageError,
 )
+from cenote_worker.file_systems import check_path
 from cenote_worker.history.dependencies import located, written
 from cenote_worker.history.events import Event
 from cenote_worker.history.messages import from_event, to_event
@@ -267,6 +268,7 @@ def _url(place: str | Path) -> URL:
     if not isinstance(place, str | Path) or not str(place):
         raise UsageError(f"a history is a file or the URL of a database, not {place!r}")
     if isinstance(place, Path) or "://" not in place:
+        check_path(str(place))
         return URL.create("sqlite", database=str(Path(place).absolute()))
     try:
         url = make_url(place)

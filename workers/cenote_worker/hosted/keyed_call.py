@@ -32,6 +32,8 @@ class RequestKey:
     missed: Callable[[int], None] = _nothing
 
     def __post_init__(self) -> None:
+        if not isinstance(self.text, str):
+            raise UsageError(f"a key is a text, not {self.text!r:.100}")
         if not 0 < len(self.text) <= MAX_KEY:
             raise UsageError(f"a key has 1 to {MAX_KEY} characters, not {len(self.text)}")
 

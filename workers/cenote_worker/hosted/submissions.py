@@ -20,6 +20,7 @@ from cenote_worker.hosted.listeners import Admit, Witness
 from cenote_worker.hosted.recorder import Record, unrecorded
 from cenote_worker.hosted.refill import Recovery, recovered
 from cenote_worker.hosted.snapshots import going_back
+from cenote_worker.in_jail.rewrite import without_mark
 from cenote_worker.supervisor.requests import JailRequest, Listener, Seat, Withdraw
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -56,6 +57,7 @@ class Submissions:
     ) -> Withdraw | None:
         """A step. See HostedRuntime.execute."""
         runtime = self._runtime
+        code = without_mark(code)  # here, so that jail and record count columns of the same text
         with runtime.turn:
             runtime.check_open()
             runtime.history.check_room(code)

@@ -75,6 +75,12 @@ class CellCompiler:
         return Cell(filename=filename, body=body, last=last, statements=statements)
 
     @property
+    def newest_size(self) -> int:
+        """Characters of the cell that was compiled last."""
+        newest = next(reversed(self._sources.values()), None)
+        return 0 if newest is None else sum(len(line) + 1 for line in newest.lines)
+
+    @property
     def sources(self) -> dict[str, tuple[str, list[int]]]:
         """Of the latest cells, as they were written, with the lines that were no Python; from the oldest on."""
         return {
@@ -161,6 +167,10 @@ class CellCompiler:
         pairs = zip(lines, split_lines(python), strict=False)
         changed = frozenset(number for number, (old, new) in enumerate(pairs, 1) if old != new)
         self._sources[filename] = _Source(lines=lines, rewritten=changed)
+
+
+COMPILER = CellCompiler.compile.__code__.co_filename
+"""The file that errors of the compiler come from."""
 
 
 def _is_silenced(last: ast.Expr, source: str) -> bool:

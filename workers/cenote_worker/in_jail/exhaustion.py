@@ -14,6 +14,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _MIB: Final = 2**20
+_COMPILED: Final = 500
+"""Bytes that the syntax tree of a long list of small numbers has for one character of it."""
 _WARDEN: Final = 1
 _STARTERS: Final = frozenset({"fork", "forkpty", "_fork_exec", "posix_spawn", "posix_spawnp"})
 """Names in the code of whoever starts a process: the error itself is that of any call that would have to wait."""
@@ -48,6 +50,18 @@ def limit_hint(error: BaseException, reason: str) -> str:
     if isinstance(error, OSError) and _errno_of(error) == errno.EFBIG:
         return f"the limit of one file is {resource.getrlimit(resource.RLIMIT_FSIZE)[0] // _MIB} MiB"
     return _disk_hint()
+
+
+def compiling_hint(size: int) -> str:
+    """For a MemoryError of the compiler. size: characters of the cell."""
+    most = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    limit = f"the memory limit is {most // _MIB} MiB"
+    if size * _COMPILED < most:  # the parser raises the same error when its own stack is full
+        return f"it is nested too deeply for Python to compile, or memory is short: {limit}"
+    return (
+        f"{limit}, and Python takes up to {_COMPILED} times the size of code to compile it, which is "
+        f"{size / 1e6:.3g} MB here; put data into files, or have them injected, and read them in cells"
+    )
 
 
 def _starts_process(error: BaseException) -> bool:

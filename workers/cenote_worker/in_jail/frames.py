@@ -87,6 +87,12 @@ def steps_of(error: BaseException) -> list[Step]:
     return steps
 
 
+def raised_in(error: BaseException) -> str:
+    """The file of the code that raised it, Cenote's own included; empty where nobody knows."""
+    frames = [link.tb_frame for link in _links(error)]
+    return frames[-1].f_code.co_filename if frames else ""
+
+
 def _links(error: BaseException) -> Iterator[TracebackType]:
     trace: TracebackType | None = _traceback_of(error)
     for _ in range(_MOST_FRAMES):

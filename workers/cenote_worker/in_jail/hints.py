@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Mapping
 
 from cenote_worker.in_jail.bounded import bounded_str, shorten, type_name
 from cenote_worker.in_jail.callables import signature_text
-from cenote_worker.in_jail.cells import CellCompiler
-from cenote_worker.in_jail.exhaustion import limit_hint, limit_reached
-from cenote_worker.in_jail.frames import Step, steps_of
+from cenote_worker.in_jail.cells import COMPILER, CellCompiler
+from cenote_worker.in_jail.exhaustion import compiling_hint, limit_hint, limit_reached
+from cenote_worker.in_jail.frames import Step, raised_in, steps_of
 from cenote_worker.in_jail.hints_files import file_hint, program_hint
 from cenote_worker.in_jail.hints_keys import key_hint
 from cenote_worker.in_jail.hints_modules import import_hint, known_import
@@ -62,7 +62,8 @@ class Hints:
         """The hint for an error; empty when there is none."""
         try:
             if reason := limit_reached(error):
-                return limit_hint(error, reason)
+                compiling = reason == "memory" and raised_in(error) == COMPILER
+                return compiling_hint(self._compiler.newest_size) if compiling else limit_hint(error, reason)
             steps = steps_of(error)
             for kind, find in self._finders:
                 if isinstance(error, kind) and (hint := find(error, steps)):

@@ -53,6 +53,11 @@ def to_python(code: str) -> str:
     return "\n".join(lines)
 
 
+def without_mark(code: str) -> str:
+    """The code without a byte-order mark in front, as Python reads a file that an editor on Windows has saved."""
+    return code.removeprefix("\ufeff")
+
+
 def split_lines(source: str) -> list[str]:
     """Lines as the compiler counts them: `str.splitlines` also splits at form feeds and other characters."""
     if "\r" in source:

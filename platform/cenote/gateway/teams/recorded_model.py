@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import asdict
 from typing import Any
 
@@ -18,6 +17,7 @@ from cenote.models import (
     ModelTurn,
     TokenUsage,
 )
+from cenote.models.base import closing
 
 
 class RecordedModel(Model):
@@ -41,7 +41,7 @@ class RecordedModel(Model):
         pieces: list[str] = []
         finished = False
         try:
-            async with aclosing(self._model.stream(messages)) as chunks:
+            async with closing(self._model.stream(messages)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, str):
                         pieces.append(chunk)

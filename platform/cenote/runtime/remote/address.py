@@ -79,7 +79,7 @@ def _checked(address: str) -> str:
     if not colon or "]" in port:
         host, port = address, str(PORT)
     bracketed = host.startswith("[") and host.endswith("]")
-    plain = host.strip("[]") and not set(host) & set(" /?#@,")
+    plain = host.strip("[]") and host.isprintable() and not set(host) & set(" /?#@,")
     number = port.isascii() and port.isdecimal() and 0 < int(port[:6]) < 65536
     if not plain or not number or (":" in host and not bracketed):
         raise UsageError(f"{address!r} is not an address; write it as host:port, such as localhost:{PORT}")
