@@ -8,9 +8,12 @@ import os
 import socket
 import stat
 from pathlib import Path
+from types import ModuleType
+from typing import Never
 
 import pytest
 
+from cenote.gateway import daemon, watcher
 from cenote.gateway.announcement import announce, read_announcement
 from cenote.gateway.daemon import without_credentials
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
@@ -121,6 +124,25 @@ def test_why_a_platform_could_not_start_is_heard(error: CenoteError) -> None:
         read_announcement(announced(error))
     assert str(error) == str(caught.value)
     assert isinstance(error, type(caught.value))
+
+
+@pytest.mark.parametrize("process", [daemon, watcher])
+def test_what_the_system_refuses_is_heard(
+    process: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log on the same full disk would say nothing."""
+
+    def full(*_: object) -> Never:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/file")
+
+    monkeypatch.setattr(process, {daemon: "serve", watcher: "DaemonLock"}[process], full)
+    reading, writing = os.pipe()
+    assert 1 == process.main(PlatformOptions(state=StateFolder(path=tmp_path)).to_json(), writing)
+    with (
+        open(reading, "rb") as heard,
+        pytest.raises(UnavailableError, match=r"No space left .* '/state/file'"),
+    ):
+        read_announcement(heard.read())
 
 
 def test_the_first_word_counts() -> None:

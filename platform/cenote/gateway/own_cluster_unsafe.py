@@ -22,8 +22,8 @@ from shutil import rmtree
 from typing import Final
 
 from cenote.gateway.state_folder import StateFolder
-from cenote_security.errors import UnavailableError
-from cenote_security.secret_files import kept_secret
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_security.secret_files import kept_secret, replace_file
 
 START_PATIENCE: Final = 60.0
 """Seconds for the processes of a cluster to come up; five to ten are usual."""
@@ -129,7 +129,7 @@ class OwnCluster:
 def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
     """The cluster of this platform: the one that runs, else a fresh one; and whether it is fresh.
 
-    Raises UnavailableError.
+    Raises UnavailableError, SecretFileError where it cannot be written down.
     """
     kept = kept_cluster(state)
     if kept is not None:
@@ -137,11 +137,16 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
             return kept, False
         kept.end()
     cluster = _start(state)
-    state.cluster.write_text(json.dumps(asdict(cluster)))  # now: whoever kills this process leaves it behind
-    if not cluster.wait():
+    try:
+        replace_file(
+            state.cluster, json.dumps(asdict(cluster)).encode()
+        )  # whoever kills this process leaves it
+        if not cluster.wait():
+            raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+    except CenoteError:
         cluster.end()
         forget(state)
-        raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+        raise
     return cluster, True
 
 
@@ -167,10 +172,10 @@ def guard(state: StateFolder) -> None:
 
 
 def _start(state: StateFolder) -> OwnCluster:
-    # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
-    folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
     port, clients, environments = _free_ports(3)
     with state.cluster_log.open("ab") as log:
+        # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
+        folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-c", RAY, "start", "--head", "--block"),

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import BinaryIO
 
-from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.announcement import announce, read_announcement, refused
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.daemon_unsafe import Daemon, spawn
 from cenote.gateway.end_signal import EndSignal
@@ -99,6 +99,9 @@ def main(options: str, pipe: int) -> int:
             lock.write(Running(pid=os.getpid(), since=time.time()))
         except CenoteError as error:
             announce(told, error)
+            return 1
+        except OSError as error:
+            announce(told, refused(error))
             return 1
         try:
             return Watcher(wanted, told).run()
