@@ -15,7 +15,7 @@ from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
-from cenote.gateway.listening import check_host
+from cenote.gateway.listening import check_listening
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
@@ -37,12 +37,12 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
     Raises UnavailableError when one runs at this state folder, or the port is taken; what its parts raise.
     """
     options.state.make()
-    check_host(options.host)
     with ExitStack() as opened:
         lock = DaemonLock(options.state.lock)
         opened.callback(lock.release)
         running = Running(pid=os.getpid(), since=time.time(), relayed=options.relayed)
         lock.write(running)
+        check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
         stores = opened.enter_context(Stores(options.state, _states(options)))
         ending = threading.Event()
