@@ -5,8 +5,11 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Never
@@ -142,6 +145,31 @@ def test_what_the_system_refuses_is_heard(
         open(reading, "rb") as heard,
         pytest.raises(UnavailableError, match=r"No space left .* '/state/file'"),
     ):
+        read_announcement(heard.read())
+
+
+def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever started it would connect to what is about to be gone."""
+
+    @contextmanager
+    def starting(_options: PlatformOptions) -> Iterator[Running]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield RUNNING
+        ended.append("orderly")
+
+    ended = list[str]()
+    monkeypatch.setattr("cenote.gateway.platform.platform", starting)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        reading, writing = os.pipe()
+        assert 0 == daemon.main(PlatformOptions(state=StateFolder(path=tmp_path)).to_json(), writing)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert ["orderly"] == ended
+    with open(reading, "rb") as heard, pytest.raises(UnavailableError, match="before it was ready"):
         read_announcement(heard.read())
 
 

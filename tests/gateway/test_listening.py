@@ -38,7 +38,7 @@ def test_a_port_that_is_taken_is_said_at_once(tmp_path: Path, monkeypatch: pytes
     state = StateFolder(path=tmp_path / "state")
     with socket.create_server(("127.0.0.1", 0)) as other:
         options = PlatformOptions(state=state, port=other.getsockname()[1])
-        with pytest.raises(UnavailableError, match="the port is taken.*--port"), platform(options):
+        with pytest.raises(UnavailableError, match=r"the port is taken.*--port"), platform(options):
             pass
     check_listening("127.0.0.1", options.port)
 

@@ -19,7 +19,7 @@ def check_listening(host: str, port: int) -> None:
     for family, address in _addresses(host, port):
         try:
             with socket.socket(family) as sock:
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections that have ended are no matter
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # in spite of ended connections
                 sock.bind(address)
                 return
         except OSError as error:
