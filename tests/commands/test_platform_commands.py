@@ -123,6 +123,18 @@ def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolde
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state: StateFolder) -> None:
+    """By `down` in another terminal: nobody is told where it would have listened."""
+    command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
+        until(lambda: running_at(state.watch) is not None)
+        assert 0 == at_home("down").returncode
+        told, error = starting.communicate()
+    assert (4, "") == (starting.returncode, told)
+    assert "told to end before it was ready" in error
+    assert (None, None) == (running_at(state.watch), running_at(state.lock))
+
+
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
     """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)

@@ -10,10 +10,9 @@ from typing import Final
 from cenote.gateway.announcement import announce, refused
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
-from cenote_security.errors import CenoteError, UnavailableError
+from cenote_security.errors import CenoteError
 
 _CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
-_TOLD_TO_END: Final = "the platform was told to end before it was ready, as by `cenote down`"
 
 
 def without_credentials(options: str) -> str:
@@ -27,8 +26,7 @@ def main(options: str, pipe: int) -> int:
     logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
     with open(pipe, "wb") as told:
         try:
-            if not serve(PlatformOptions.from_json(options), lambda running: announce(told, running)):
-                announce(told, UnavailableError(_TOLD_TO_END))
+            serve(PlatformOptions.from_json(options), lambda running: announce(told, running))
         except CenoteError as error:
             logging.getLogger("cenote.gateway").error("%s", error)
             announce(told, error)

@@ -78,17 +78,15 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         yield running
 
 
-def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> bool:
-    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once.
-
-    False when one came before that, and it was not called: nobody is to connect to what is about to be gone.
+def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
+    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once; not if one came before that,
+    since nobody is to connect to what is about to be gone.
     """
     end = EndSignal()
     with platform(options) as running:
-        if begun := not end.wait(0):
+        if not end.wait(0):
             ready(running)
             end.wait()
-    return begun
 
 
 def _states(options: PlatformOptions) -> States:
