@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from cenote.gateway.own_cluster_unsafe import (
     _free_ports,
     own_cluster,
 )
+from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import CenoteError
 
@@ -114,3 +116,24 @@ def test_a_cluster_that_cannot_be_written_down_is_ended(
     (cluster,) = started
     assert [] == living_in(cluster.pid)
     assert not Path(cluster.folder).exists()
+
+
+def test_a_copy_of_a_folder_has_no_part_in_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform of the copy would end it, with all that runs there. A folder that was moved is the same one."""
+    monkeypatch.setattr(own_cluster_unsafe, "RAY", "import time; time.sleep(600)")
+    monkeypatch.setattr(OwnCluster, "wait", lambda cluster: True)
+    first, copy = StateFolder(path=tmp_path / "first"), StateFolder(path=tmp_path / "copy")
+    first.make()
+    cluster, _ = own_cluster(first)
+    try:
+        shutil.copytree(first.path, copy.path)
+        assert not end_remains(copy)
+        other, fresh = own_cluster(copy)
+        other.end()
+        assert (True, True) == (fresh, cluster.living)
+        moved = StateFolder(path=first.path.rename(tmp_path / "moved"))
+        assert (cluster, False) == own_cluster(moved)
+    finally:
+        cluster.end()

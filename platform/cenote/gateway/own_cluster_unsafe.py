@@ -60,13 +60,15 @@ _LOOK_EVERY: Final = 0.05
 class OwnCluster:
     """pid, began: of its first process, in the kernel's count of ticks, so that no other is taken for it.
 
-    address: of its store of actors. folder: for its sockets and logs, gone with it.
+    address: of its store of actors. folder: for its sockets and logs, gone with it. state: which folder's platform it
+    was started for, whatever that is called.
     """
 
     pid: int
     began: str
     address: str
     folder: str
+    state: str = ""
 
     @property
     def living(self) -> bool:
@@ -151,11 +153,12 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
 
 
 def kept_cluster(state: StateFolder) -> OwnCluster | None:
-    """What was written down of it; it may have ended since."""
+    """What was written down of it; it may have ended since. None in a copy of the folder, where it is another's."""
     try:
-        return OwnCluster(**json.loads(state.cluster.read_text()))
+        kept = OwnCluster(**json.loads(state.cluster.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
+    return None if kept.living and kept.state not in ("", _identity(state)) else kept
 
 
 def forget(state: StateFolder) -> None:
@@ -194,7 +197,19 @@ def _start(state: StateFolder) -> OwnCluster:
             cwd="/",
             start_new_session=True,
         )
-    return OwnCluster(pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder)
+    return OwnCluster(
+        pid=process.pid,
+        began=_began(process.pid),
+        address=f"127.0.0.1:{port}",
+        folder=folder,
+        state=_identity(state),
+    )
+
+
+def _identity(state: StateFolder) -> str:
+    """It moves with the folder, and not into copies of it."""
+    status = state.path.stat()
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _line(path: Path) -> socket.socket | None:
