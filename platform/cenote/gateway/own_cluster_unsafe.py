@@ -139,10 +139,9 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
             return kept, False
         kept.end()
     cluster = _start(state)
+    written = json.dumps(asdict(cluster)).encode()
     try:
-        replace_file(
-            state.cluster, json.dumps(asdict(cluster)).encode()
-        )  # whoever kills this process leaves it
+        replace_file(state.cluster, written)  # now: whoever kills this process leaves it behind
         if not cluster.wait():
             raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
     except CenoteError:
