@@ -45,14 +45,16 @@ class FakeHost:
         self.dying = dying
         self.dismissed = threading.Event()
         self.bound: dict[str, Assignment] = {}
+        self.begun: list[str] = []
         self.ended: list[str] = []
         self.idle = 0.0
         self.attaching = self.restless = ""
         self.woken = threading.Event()
         self._keeper = keeper
 
-    def bind(self, assignment: Assignment) -> None:
+    def bind(self, assignment: Assignment, *, begins: bool) -> None:
         self._live("bind")
+        self.begun += [assignment.runtime] * begins
         if assignment.runtime in self.bound:
             raise NameExistsError(assignment.runtime)
         self._keeper.put(KEY.format(assignment.runtime), assignment.record())
@@ -63,9 +65,9 @@ class FakeHost:
         if parent not in self.bound:
             raise UnknownRuntimeError(parent)
         for branch in branches[:-1]:
-            self.bind(branch)
+            self.bind(branch, begins=True)
         self._live("fork")
-        self.bind(branches[-1])
+        self.bind(branches[-1], begins=True)
         return ForkPoint(history=f"of {parent}", step=1)
 
     def end(self, runtime: str) -> None:
@@ -367,11 +369,12 @@ def test_all_who_ask_at_once_are_told_the_same(world: World) -> None:
 def test_an_agent_that_starts_finds_what_there_is(world: World) -> None:
     """Runtimes with a host stay there; the others are bound."""
     former = world.host("a")
-    former.bind(assignment("served"))
+    former.bind(assignment("served"), begins=True)
     world.keeper.put(KEY.format("orphan"), assignment("orphan").record())
     world.node.joined(former, expected=False)
     world.node.find_orphans()
     assert {"served", "orphan"} == set(former.bound)
+    assert ["served"] == former.begun
 
 
 def test_a_lease_runs_out(world: World) -> None:

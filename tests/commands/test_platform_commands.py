@@ -23,7 +23,7 @@ from tests.waiting import until
 
 from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
-from cenote.gateway.daemon_lock import running_at
+from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.state_folder import StateFolder
 from cenote_worker.wire.channels import ENVIRONMENT
 
@@ -123,6 +123,18 @@ def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolde
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state: StateFolder) -> None:
+    """By `down` in another terminal: nobody is told where it would have listened."""
+    command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
+        until(lambda: running_at(state.watch) is not None)
+        assert 0 == at_home("down").returncode
+        told, error = starting.communicate()
+    assert (4, "") == (starting.returncode, told)
+    assert "told to end before it was ready" in error
+    assert (None, None) == (running_at(state.watch), running_at(state.lock))
+
+
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
     """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)
@@ -162,6 +174,17 @@ def test_down_ends_a_platform_that_is_started_again(up: Cenote, state: StateFold
     up("down")
     assert not runs(watcher.pid)
     assert (None, None) == (running_at(state.watch), running_at(state.lock))
+
+
+def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateFolder) -> None:
+    """As between two lives of one: it has no address for the moment."""
+    state.make()
+    lock = DaemonLock(state.lock)
+    lock.write(Running(pid=os.getpid(), since=0.0))
+    done = at_home("runtime", "ls")
+    lock.release()
+    assert 4 == done.returncode
+    assert "is being started, or started again; try again in a moment" in done.stderr
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import socket
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Never
 
 import pytest
 
+from cenote.gateway import daemon, watcher
 from cenote.gateway.announcement import announce, read_announcement
 from cenote.gateway.daemon import without_credentials
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
@@ -18,6 +24,7 @@ from cenote.gateway.first_token import leave_token
 from cenote.gateway.joined_cluster import JoinedCluster, check_address
 from cenote.gateway.launch import Ending, start_platform, stop_platform
 from cenote.gateway.options import PlatformOptions
+from cenote.gateway.platform import serve
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote_security.errors import CenoteError, RejectedError, SecretFileError, UnavailableError, UsageError
@@ -121,6 +128,47 @@ def test_why_a_platform_could_not_start_is_heard(error: CenoteError) -> None:
         read_announcement(announced(error))
     assert str(error) == str(caught.value)
     assert isinstance(error, type(caught.value))
+
+
+@pytest.mark.parametrize("process", [daemon, watcher])
+def test_what_the_system_refuses_is_heard(
+    process: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log on the same full disk would say nothing."""
+
+    def full(*_: object) -> Never:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/state/file")
+
+    monkeypatch.setattr(process, {daemon: "serve", watcher: "DaemonLock"}[process], full)
+    reading, writing = os.pipe()
+    assert 1 == process.main(PlatformOptions(state=StateFolder(path=tmp_path)).to_json(), writing)
+    with (
+        open(reading, "rb") as heard,
+        pytest.raises(UnavailableError, match=r"No space left .* '/state/file'"),
+    ):
+        read_announcement(heard.read())
+
+
+def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever started it would connect to what is about to be gone."""
+
+    @contextmanager
+    def starting(_options: PlatformOptions) -> Iterator[Running]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        yield RUNNING
+        ended.append("orderly")
+
+    ended, heard = list[str](), list[Running]()
+    monkeypatch.setattr("cenote.gateway.platform.platform", starting)
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        serve(PlatformOptions(state=StateFolder(path=tmp_path)), heard.append)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert (["orderly"], []) == (ended, heard)
 
 
 def test_the_first_word_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,7 +12,17 @@ from pathlib import Path
 import pytest
 from tests.cluster.standing import living_in
 
-from cenote.gateway.own_cluster_unsafe import EPHEMERAL_PORTS, FIRST_PORT, OwnCluster, _free_ports
+from cenote.gateway import own_cluster_unsafe
+from cenote.gateway.own_cluster_unsafe import (
+    EPHEMERAL_PORTS,
+    FIRST_PORT,
+    OwnCluster,
+    _free_ports,
+    own_cluster,
+)
+from cenote.gateway.remains import end_remains
+from cenote.gateway.state_folder import StateFolder
+from cenote_security.errors import CenoteError
 
 below_the_kernels = pytest.mark.skipif(
     int(EPHEMERAL_PORTS.read_text().split()[0]) <= FIRST_PORT,
@@ -77,3 +88,52 @@ def test_nothing_of_a_cluster_runs_when_it_has_ended(tmp_path: Path) -> None:
         assert living_in(first.pid)
         OwnCluster(pid=first.pid, began="1", address="127.0.0.1:1", folder=str(tmp_path)).end()
         assert [] == living_in(first.pid)
+
+
+class Unwritable(StateFolder):
+    """As one on a disk that is full: which cluster is the platform's cannot be written down."""
+
+    @property
+    def cluster(self) -> Path:
+        return self.path / "missing" / "cluster.json"
+
+
+def test_a_cluster_that_cannot_be_written_down_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would find it again. Whoever starts it hears why."""
+    started: list[OwnCluster] = []
+
+    def start(state: StateFolder) -> OwnCluster:
+        started.append(really_start(state))
+        return started[-1]
+
+    really_start = own_cluster_unsafe._start
+    monkeypatch.setattr(own_cluster_unsafe, "RAY", "import time; time.sleep(600)")
+    monkeypatch.setattr(own_cluster_unsafe, "_start", start)
+    with pytest.raises(CenoteError, match="No such file"):
+        own_cluster(Unwritable(path=tmp_path))
+    (cluster,) = started
+    assert [] == living_in(cluster.pid)
+    assert not Path(cluster.folder).exists()
+
+
+def test_a_copy_of_a_folder_has_no_part_in_its_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The platform of the copy would end it, with all that runs there. A folder that was moved is the same one."""
+    monkeypatch.setattr(own_cluster_unsafe, "RAY", "import time; time.sleep(600)")
+    monkeypatch.setattr(OwnCluster, "wait", lambda cluster: True)
+    first, copy = StateFolder(path=tmp_path / "first"), StateFolder(path=tmp_path / "copy")
+    first.make()
+    cluster, _ = own_cluster(first)
+    try:
+        shutil.copytree(first.path, copy.path)
+        assert not end_remains(copy)
+        other, fresh = own_cluster(copy)
+        other.end()
+        assert (True, True) == (fresh, cluster.living)
+        moved = StateFolder(path=first.path.rename(tmp_path / "moved"))
+        assert (cluster, False) == own_cluster(moved)
+    finally:
+        cluster.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -46,9 +47,10 @@ def throttled(group: JailGroup) -> int:
 
 
 def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
-    """One without processes goes with the second sweep: a jail on its way keeps its own. One with some stays."""
+    """One without processes goes with the second sweep, one with some stays."""
     groups = ClientGroups(site)
-    lived_in, empty = groups.make(SHARE), groups.make(SHARE)
+    with ExitStack() as arrival:
+        lived_in, empty = groups.make(SHARE, arrival), groups.make(SHARE, arrival)
     with ExitStack() as opened, subprocess.Popen(["/bin/sleep", "60"]) as sleeper:
         for entrance in lived_in.entrances(opened):
             os.write(entrance, str(sleeper.pid).encode())
@@ -60,6 +62,22 @@ def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
     for group in (lived_in, empty):
         group.close()
         until(group.remove)
+    groups.remove()
+
+
+def test_a_jail_on_its_way_keeps_its_group(site: Site) -> None:
+    """For as long as that takes: where a hundred are started at once, many sweeps go by until the last is there."""
+    groups = ClientGroups(site)
+    with ExitStack() as arrival:
+        group = groups.make(SHARE, arrival)
+        for _ in range(3):
+            groups.sweep()
+        assert folder_of(group).exists()
+    groups.sweep()
+    assert folder_of(group).exists()
+    groups.sweep()
+    assert not folder_of(group).exists()
+    group.close()
     groups.remove()
 
 
@@ -141,10 +159,34 @@ def test_a_sweep_leaves_the_living_alone(site: Site) -> None:
     assert not any((parent / groups._name).exists() for parent in groups._parents)
 
 
+def test_a_sweep_that_comes_while_a_client_makes_its_folder(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes what nobody has locked yet for a dead client's. The client makes another."""
+    real, came = fcntl.flock, []
+
+    def late(file: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not came:
+            came.append(file)
+            for parent in site.folders.values():
+                sweep(parent)
+        real(file, operation)
+
+    monkeypatch.setattr("cenote_security.walls.cgroups_client.fcntl.flock", late)
+    groups = ClientGroups(site)
+    assert came
+    with ExitStack() as arrival:
+        group = groups.make(SHARE, arrival)
+    group.close()
+    assert group.remove()
+    groups.remove()
+
+
 def test_limits_are_written_before_anybody_enters(site: Site) -> None:
     """Both dialects say the same; what the kernel keeps is what was asked."""
     groups = ClientGroups(site)
-    group = groups.make(SHARE)
+    with ExitStack() as arrival:
+        group = groups.make(SHARE, arrival)
     try:
         name = {"cgroup v1": "memory.limit_in_bytes", "cgroup v2": "memory.max"}[site.version]
         assert SHARE.memory == int((group.folders["memory"] / name).read_text())
@@ -222,8 +264,8 @@ def test_a_policy_that_wants_groups_where_there_are_none() -> None:
     accounting = Accounting(Reactor())
     accounting._without = PermissionError(13, "Permission denied", "/sys/fs/cgroup/memory")
     with pytest.raises(UnavailableError, match="control groups that this process may make"):
-        accounting.group_for(SandboxPolicy(limits="cgroup"), PLAIN)
-    assert accounting.group_for(SandboxPolicy(limits="auto"), PLAIN) is None
+        accounting.group_for(SandboxPolicy(limits="cgroup"), PLAIN, ExitStack())
+    assert accounting.group_for(SandboxPolicy(limits="auto"), PLAIN, ExitStack()) is None
 
 
 def test_unknown_limits() -> None:

@@ -42,5 +42,6 @@ def handle(arguments: argparse.Namespace) -> int:
     elif running is None:
         screen.line("no platform runs here")
     else:
-        screen.line(f"the platform at {running.address} (pid {running.pid}) has ended")
+        where = f"at {running.address}" if running.address else "that was being started"
+        screen.line(f"the platform {where} (pid {running.pid}) has ended")
     return ExitStatus.OK

@@ -64,6 +64,8 @@ def meant(address: str | None) -> Destination:
     if named is not None:
         return named
     running = running_at(state_folder().lock)
+    if running is not None and not running.address:
+        raise UnavailableError("the platform here is being started, or started again; try again in a moment")
     here = destination(running.address) if running is not None else None
     if running is None or here is None:
         raise UnavailableError(

@@ -23,6 +23,11 @@ def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
         pipe.write(json.dumps(_message(said)).encode())
 
 
+def refused(error: OSError) -> UnavailableError:
+    """For what the system said no to, such as for a disk that is full: said here, since a log there may be empty."""
+    return UnavailableError(f"the platform cannot be started here: {error}")
+
+
 def read_announcement(text: bytes) -> Running:
     """Raises the error that was said instead."""
     said = json.loads(text)

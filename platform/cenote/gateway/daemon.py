@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Final
 
-from cenote.gateway.announcement import announce
+from cenote.gateway.announcement import announce, refused
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
 from cenote_security.errors import CenoteError
@@ -30,6 +30,10 @@ def main(options: str, pipe: int) -> int:
         except CenoteError as error:
             logging.getLogger("cenote.gateway").error("%s", error)
             announce(told, error)
+            return 1
+        except OSError as error:
+            logging.getLogger("cenote.gateway").exception("the system refuses what the platform needs")
+            announce(told, refused(error))
             return 1
     return 0
 

@@ -9,6 +9,7 @@ from typing import Final, Self
 
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.secret_files import replace_file
 
 REACH_SECONDS: Final = 5.0
 """For a cluster to take a connection. Ray itself would look for one that is gone for a minute."""
@@ -30,7 +31,8 @@ class JoinedCluster:
             return None
 
     def keep(self, state: StateFolder) -> None:
-        state.joined.write_text(json.dumps(asdict(self)))
+        """Raises SecretFileError."""
+        replace_file(state.joined, json.dumps(asdict(self)).encode())
 
     def end(self, state: StateFolder) -> None:
         """Ends what a killed gateway has left there. Raises UnavailableError."""

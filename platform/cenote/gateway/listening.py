@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 from collections.abc import Iterator
 from contextlib import suppress
@@ -10,30 +11,41 @@ from ipaddress import ip_address
 from cenote_security.errors import UnavailableError
 
 
-def check_host(host: str) -> None:
-    """Raises UnavailableError for a name that leads nowhere, and for addresses of other machines."""
+def check_listening(host: str, port: int) -> None:
+    """Raises UnavailableError for a name that leads nowhere, for addresses of other machines, and for a port that
+    is taken, or not for this user.
+    """
     problem = ""
-    for family, address in _addresses(host):
+    for family, address in _addresses(host, port):
         try:
             with socket.socket(family) as sock:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # in spite of ended connections
                 sock.bind(address)
                 return
         except OSError as error:
-            problem = error.strerror or str(error)
-    raise UnavailableError(
-        f"{host} is no address of this machine ({problem}); name one with --host, or 0.0.0.0 for all that it has"
+            problem = _problem(host, port, error)
+    raise UnavailableError(problem)
+
+
+def _problem(host: str, port: int, error: OSError) -> str:
+    if error.errno in (errno.EADDRINUSE, errno.EACCES):
+        why = "the port is taken" if error.errno == errno.EADDRINUSE else error.strerror
+        return f"nothing can listen at {host}:{port}: {why}; choose another one with --port"
+    return (
+        f"{host} is no address of this machine ({error.strerror or error}); name one with --host, "
+        f"or 0.0.0.0 for all that it has"
     )
 
 
-def _addresses(host: str) -> Iterator[tuple[int, tuple[object, ...]]]:
-    """With a port that is free. Nobody is asked for what is an address itself."""
+def _addresses(host: str, port: int) -> Iterator[tuple[int, tuple[object, ...]]]:
+    """Nobody is asked for what is an address itself."""
     plain = host.strip("[]")
     with suppress(ValueError):
         family = socket.AF_INET6 if ip_address(plain).version == 6 else socket.AF_INET
-        yield family, (plain, 0)
+        yield family, (plain, port)
         return
     try:
-        found = socket.getaddrinfo(plain, 0, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(plain, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UnavailableError(
             f"no machine is known as {host!r} ({error}); name an address of this machine with --host"

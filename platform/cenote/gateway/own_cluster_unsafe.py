@@ -22,8 +22,8 @@ from shutil import rmtree
 from typing import Final
 
 from cenote.gateway.state_folder import StateFolder
-from cenote_security.errors import UnavailableError
-from cenote_security.secret_files import kept_secret
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_security.secret_files import kept_secret, replace_file
 
 START_PATIENCE: Final = 60.0
 """Seconds for the processes of a cluster to come up; five to ten are usual."""
@@ -60,13 +60,15 @@ _LOOK_EVERY: Final = 0.05
 class OwnCluster:
     """pid, began: of its first process, in the kernel's count of ticks, so that no other is taken for it.
 
-    address: of its store of actors. folder: for its sockets and logs, gone with it.
+    address: of its store of actors. folder: for its sockets and logs, gone with it. state: which folder's platform it
+    was started for, whatever that is called.
     """
 
     pid: int
     began: str
     address: str
     folder: str
+    state: str = ""
 
     @property
     def living(self) -> bool:
@@ -129,7 +131,7 @@ class OwnCluster:
 def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
     """The cluster of this platform: the one that runs, else a fresh one; and whether it is fresh.
 
-    Raises UnavailableError.
+    Raises UnavailableError, SecretFileError where it cannot be written down.
     """
     kept = kept_cluster(state)
     if kept is not None:
@@ -137,20 +139,25 @@ def own_cluster(state: StateFolder) -> tuple[OwnCluster, bool]:
             return kept, False
         kept.end()
     cluster = _start(state)
-    state.cluster.write_text(json.dumps(asdict(cluster)))  # now: whoever kills this process leaves it behind
-    if not cluster.wait():
+    written = json.dumps(asdict(cluster)).encode()
+    try:
+        replace_file(state.cluster, written)  # now: whoever kills this process leaves it behind
+        if not cluster.wait():
+            raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+    except CenoteError:
         cluster.end()
         forget(state)
-        raise UnavailableError(f"Ray could not be started; {state.cluster_log} says why")
+        raise
     return cluster, True
 
 
 def kept_cluster(state: StateFolder) -> OwnCluster | None:
-    """What was written down of it; it may have ended since."""
+    """What was written down of it; it may have ended since. None in a copy of the folder, where it is another's."""
     try:
-        return OwnCluster(**json.loads(state.cluster.read_text()))
+        kept = OwnCluster(**json.loads(state.cluster.read_text()))
     except (FileNotFoundError, ValueError, TypeError):
         return None
+    return None if kept.living and kept.state not in ("", _identity(state)) else kept
 
 
 def forget(state: StateFolder) -> None:
@@ -167,10 +174,10 @@ def guard(state: StateFolder) -> None:
 
 
 def _start(state: StateFolder) -> OwnCluster:
-    # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
-    folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
     port, clients, environments = _free_ports(3)
     with state.cluster_log.open("ab") as log:
+        # Not where TMPDIR says: the path of a socket has 107 bytes, of which Ray takes 63.
+        folder = tempfile.mkdtemp(prefix="cenote-ray-", dir="/tmp")
         process = subprocess.Popen(
             [
                 *(sys.executable, "-P", "-c", RAY, "start", "--head", "--block"),
@@ -189,7 +196,19 @@ def _start(state: StateFolder) -> OwnCluster:
             cwd="/",
             start_new_session=True,
         )
-    return OwnCluster(pid=process.pid, began=_began(process.pid), address=f"127.0.0.1:{port}", folder=folder)
+    return OwnCluster(
+        pid=process.pid,
+        began=_began(process.pid),
+        address=f"127.0.0.1:{port}",
+        folder=folder,
+        state=_identity(state),
+    )
+
+
+def _identity(state: StateFolder) -> str:
+    """It moves with the folder, and not into copies of it."""
+    status = state.path.stat()
+    return f"{status.st_dev}:{status.st_ino}"
 
 
 def _line(path: Path) -> socket.socket | None:

@@ -15,7 +15,7 @@ from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
-from cenote.gateway.listening import check_host
+from cenote.gateway.listening import check_listening
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
@@ -37,12 +37,12 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
     Raises UnavailableError when one runs at this state folder, or the port is taken; what its parts raise.
     """
     options.state.make()
-    check_host(options.host)
     with ExitStack() as opened:
         lock = DaemonLock(options.state.lock)
         opened.callback(lock.release)
         running = Running(pid=os.getpid(), since=time.time(), relayed=options.relayed)
         lock.write(running)
+        check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
         stores = opened.enter_context(Stores(options.state, _states(options)))
         ending = threading.Event()
@@ -79,11 +79,14 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
 
 
 def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
-    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once."""
+    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once; not if one came before that,
+    since nobody is to connect to what is about to be gone.
+    """
     end = EndSignal()
     with platform(options) as running:
-        ready(running)
-        end.wait()
+        if not end.wait(0):
+            ready(running)
+            end.wait()
 
 
 def _states(options: PlatformOptions) -> States:

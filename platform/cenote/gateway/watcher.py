@@ -14,26 +14,27 @@ import time
 from dataclasses import replace
 from typing import BinaryIO
 
-from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.announcement import announce, read_announcement, refused
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.daemon_unsafe import Daemon, spawn
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.restarts import Restarts
-from cenote_security.errors import CenoteError
+from cenote_security.errors import CenoteError, UnavailableError
 
 _MODULE = "cenote.gateway.daemon"
+_TOLD_TO_END = "the platform was told to end before it was ready, as by `cenote down`"
 
 log = logging.getLogger("cenote.gateway")
 
 
 class Watcher:
-    """told: where the first word of the first process goes."""
+    """told: where the first word of the first process goes. end: when it is to end."""
 
-    def __init__(self, options: PlatformOptions, told: BinaryIO) -> None:
+    def __init__(self, options: PlatformOptions, told: BinaryIO, end: EndSignal) -> None:
         self._options = options
         self._told = told
-        self._end = EndSignal()
+        self._end = end
         self._restarts = Restarts()
         self._ready = False
 
@@ -78,6 +79,8 @@ class Watcher:
 
     def _heard(self, said: bytes) -> None:
         """Passes on what it said, and keeps the port for the next one: clients have it."""
+        if not said and self._end.wait(0):
+            announce(self._told, UnavailableError(_TOLD_TO_END))
         if not self._told.closed:
             with self._told:
                 self._told.write(said)
@@ -93,6 +96,7 @@ def main(options: str, pipe: int) -> int:
     """Its exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     wanted = PlatformOptions.from_json(options)
+    end = EndSignal()  # before the lock says whom to send one to
     with open(pipe, "wb") as told:
         try:
             lock = DaemonLock(wanted.state.watch)
@@ -100,8 +104,11 @@ def main(options: str, pipe: int) -> int:
         except CenoteError as error:
             announce(told, error)
             return 1
+        except OSError as error:
+            announce(told, refused(error))
+            return 1
         try:
-            return Watcher(wanted, told).run()
+            return Watcher(wanted, told, end).run()
         finally:
             lock.release()
 

@@ -7,7 +7,7 @@ import itertools
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,7 @@ class ClientGroups:
         self._name = _PREFIX + secrets.token_hex(8)
         self._parents = sorted(set(site.folders.values()))
         self._numbers = itertools.count(1)
+        self._awaited: set[str] = set()
         self._deserted: frozenset[Path] = frozenset()
         for parent in self._parents:
             sweep(parent)
@@ -38,22 +39,26 @@ class ClientGroups:
             for parent in self._parents:
                 enable(parent / self._name, site.folders)
 
-    def make(self, share: Share) -> JailGroup:
-        """A group for one more jail. Raises OSError."""
+    def make(self, share: Share, arrival: ExitStack) -> JailGroup:
+        """A group for one more jail, which no sweep takes before `arrival` is closed. Raises OSError."""
         name = str(next(self._numbers))
+        self._awaited.add(name)
+        arrival.callback(self._awaited.discard, name)
         folders = {controller: parent / self._name / name for controller, parent in self.site.folders.items()}
         return JailGroup(self.site.version, folders, share)
 
     def sweep(self) -> None:
         """From time to time: what dead clients have left, and groups of jails that have ended unsupervised.
 
-        An own group without processes goes when it had none at the last sweep either: else a jail may be about to be
-        started in it, or its supervisor about to look how it has died.
+        An own group without processes goes when it had none at the last sweep either, else the supervisor of its jail
+        may be about to look how that has died; and never while a jail is on its way into it, which may take long.
         """
         for parent in self._parents:
             sweep(parent)
+        awaited = self._awaited.copy()  # before anybody looks who is there
         own = (path for parent in self._parents for path in (parent / self._name).iterdir() if path.is_dir())
-        deserted = frozenset(path for path in own if not (path / "cgroup.procs").read_bytes())
+        left = (path for path in own if path.name not in awaited)
+        deserted = frozenset(path for path in left if not (path / "cgroup.procs").read_bytes())
         for path in deserted & self._deserted:
             with suppress(OSError):
                 path.rmdir()
@@ -85,12 +90,17 @@ def _folders_of_clients(parent: Path) -> Iterator[Path]:
 
 
 def _make_locked(folder: Path) -> int:
-    """Between the two steps a sweep may take it for a dead client's; then opening or locking fails, or the next."""
-    folder.mkdir()
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    folder.stat()
-    return lock
+    """Between the two steps a sweep may take it for a dead client's: then it is made again."""
+    while True:
+        folder.mkdir(exist_ok=True)
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            continue
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if folder.exists():
+            return lock
+        os.close(lock)
 
 
 def _remove(folder: Path) -> None:

@@ -123,17 +123,18 @@ class RuntimeHost:
         self._watch = KeeperWatch(folder)
         self.doors = self._server.start()
 
-    def bind(self, assignment: Assignment) -> None:
-        """Serves a runtime from now on: a fresh one, or what another host has left of it.
+    def bind(self, assignment: Assignment, *, begins: bool) -> None:
+        """Serves a runtime from now on: what another host has left of it, else what is stored, else a fresh one.
 
-        Raises NameExistsError when it is served here already, UnavailableError when another host still has it.
+        begins: whether it may be one that nobody has used yet. Raises NameExistsError when it is served here already,
+        UnavailableError when another host still has it, UnknownRuntimeError when it had a state and that is nowhere.
         """
         name, relay = assignment.runtime, HostRelay()
         with self._reserved(name):
             self._stores[assignment.tenant] = assignment.keeping.store
             # First: whatever comes of it can be found, and ended.
             self._keeper.put(KEY.format(name), assignment.record())
-            hosted, kept = self._taken_up(assignment, relay)
+            hosted, kept = self._taken_up(assignment, relay, begins=begins)
             self._enter(_Bound(assignment=assignment, hosted=hosted, kept=kept), relay)
 
     @contextmanager
@@ -217,13 +218,18 @@ class RuntimeHost:
             self.references.stored,
         )
 
-    def _taken_up(self, assignment: Assignment, relay: HostRelay) -> tuple[HostedRuntime, KeptRuntime]:
+    def _taken_up(
+        self, assignment: Assignment, relay: HostRelay, *, begins: bool
+    ) -> tuple[HostedRuntime, KeptRuntime]:
         name, policy, keeping = assignment.runtime, assignment.sandbox(), assignment.keeping
         room = partial(self._room, assignment.tenant)
         try:
             kept = _in_time(lambda: KeptRuntime.found(name, policy, self._refilled, self._start_ends))
         except UnknownRuntimeError:
-            return self._begun(assignment, relay)
+            if begins or keeping.durable:
+                return self._begun(assignment, relay)
+            self._clear(name)
+            raise
         with ExitStack() as opened:
             opened.callback(kept.leave)
             self._take_up(name, relay)
@@ -237,6 +243,11 @@ class RuntimeHost:
             hosted = adopt(name, policy, relay, kept, history, equip)
             opened.pop_all()
         return hosted, kept
+
+    def _clear(self, name: str) -> None:
+        """What lies about of a runtime that nobody can go on with: its jail ends with that."""
+        for key in self._keeper.keys(f"runtime/{name}/"):
+            self._keeper.drop(key)
 
     def _take_up(self, name: str, relay: HostRelay) -> None:
         """What its former process held: it was killed and gives nothing back."""

@@ -61,7 +61,7 @@ class Host(Protocol):
     def id(self) -> HostId: ...
     @property
     def doors(self) -> Doors: ...
-    def bind(self, assignment: Assignment) -> None: ...
+    def bind(self, assignment: Assignment, *, begins: bool) -> None: ...
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint: ...
     def end(self, runtime: str) -> None: ...
     def end_idle(self, runtime: str, seconds: float) -> bool: ...
@@ -195,7 +195,7 @@ class Node:
     def create(self, assignment: Assignment) -> Doors:
         """Where it is served; asked again, the same. Raises UnavailableError when no host comes."""
         with self._turn(assignment.runtime):
-            return (self._serving(assignment.runtime) or self._bind(assignment)).doors
+            return (self._serving(assignment.runtime) or self._bind(assignment, begins=True)).doors
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
         """Has the host of a runtime make others that begin with a state of it, and serve them: all or none.
@@ -204,7 +204,7 @@ class Node:
         """
         self._end_all(branches)  # of whoever asked before, and was killed
         with self._turn(parent):
-            host = self._serving(parent) or self._bind(self._assignment(parent))
+            host = self._host_of(parent)
         with self._lock:
             for branch in branches:
                 self._placement.settle(branch.runtime, host.id)
@@ -239,7 +239,7 @@ class Node:
             kept = self._keeper.get(KEY.format(runtime))  # now: a host that is killed has dropped some of it
             while True:
                 # Whoever serves it comes first: a keeper that has just replaced another does not know it yet.
-                host = self._serving(runtime) or self._bind(_read(kept, runtime))
+                host = self._serving(runtime) or self._bind(_read(kept, runtime), begins=True)
                 try:
                     host.end(runtime)
                 except HostGone:
@@ -263,7 +263,7 @@ class Node:
 
     def _host_of(self, runtime: str) -> Host:
         """For whoever has its turn."""
-        return self._serving(runtime) or self._bind(self._assignment(runtime))
+        return self._serving(runtime) or self._bind(self._assignment(runtime), begins=False)
 
     @contextmanager
     def _living(self, host: Host, runtime: str) -> Iterator[None]:
@@ -390,21 +390,22 @@ class Node:
         with self._lock:
             return self._turns.setdefault(runtime, threading.Lock())
 
-    def _bind(self, assignment: Assignment) -> Host:
+    def _bind(self, assignment: Assignment, *, begins: bool) -> Host:
+        """begins: see RuntimeHost.bind. So is one that is to be ended: whatever is left of it is found, then."""
         with self._lock:
             self._binding += 1
         try:
-            return self._bound_to(assignment)
+            return self._bound_to(assignment, begins=begins)
         finally:
             with self._lock:
                 self._binding -= 1
                 self._bound = self._clock()
 
-    def _bound_to(self, assignment: Assignment) -> Host:
+    def _bound_to(self, assignment: Assignment, *, begins: bool) -> Host:
         while True:
             host = self._chosen(assignment.runtime)
             try:
-                host.bind(assignment)
+                host.bind(assignment, begins=begins)
             except HostGone:
                 self.left(host.id)
             except BaseException:

@@ -82,8 +82,8 @@ class RuntimeActor:
         """Name, where it is reached, and its process."""
         return self._name, self._host.doors, os.getpid()
 
-    def bind(self, assignment: Assignment) -> None:
-        self._host.bind(assignment)
+    def bind(self, assignment: Assignment, *, begins: bool) -> None:
+        self._host.bind(assignment, begins=begins)
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
         return self._host.fork(parent, branches, order)
@@ -130,8 +130,8 @@ class DistantHost:
         self.doors = doors
         self._handle = handle
 
-    def bind(self, assignment: Assignment) -> None:
-        answer(self._handle.bind.remote(assignment))
+    def bind(self, assignment: Assignment, *, begins: bool) -> None:
+        answer(self._handle.bind.remote(assignment, begins=begins))
 
     def fork(self, parent: str, branches: Sequence[Assignment], order: ForkOrder) -> ForkPoint:
         return answer(self._handle.fork.remote(parent, branches, order))

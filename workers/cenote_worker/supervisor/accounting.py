@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
@@ -39,8 +39,8 @@ class Accounting:
         self._groups: ClientGroups | None = None
         self._without: OSError | None = None
 
-    def group_for(self, policy: SandboxPolicy, facts: ZygoteFacts) -> JailGroup | None:
-        """A group for a jail that is yet to be started, None when a watchdog will do.
+    def group_for(self, policy: SandboxPolicy, facts: ZygoteFacts, arrival: ExitStack) -> JailGroup | None:
+        """A group for a jail that will have been started when `arrival` is closed, None when a watchdog will do.
 
         Raises UnavailableError when the policy wants a group and none can be made; OSError when this process has no
         descriptor left, which says nothing about control groups.
@@ -50,7 +50,7 @@ class Accounting:
         tasks = facts.tasks_each * (policy.processes + WARDEN) + facts.own_tasks
         share = Share(memory=policy.memory_bytes + facts.base_memory, tasks=tasks, cpus=policy.cpus)
         try:
-            return self._own_groups().make(share)
+            return self._own_groups().make(share, arrival)
         except OSError as error:
             if error.errno in _FOR_NOW:
                 raise

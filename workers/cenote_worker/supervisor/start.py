@@ -71,7 +71,7 @@ class Nursery:
         facts = zygote.facts
         base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
-            group = accounting.group_for(policy, facts)
+            group = accounting.group_for(policy, facts, theirs)
             if group is not None:
                 ours.callback(group.remove)
                 ours.callback(group.close)
