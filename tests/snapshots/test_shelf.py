@@ -190,7 +190,7 @@ def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[
     """No page of the worker's is there twice for it, and whatever it has bound since rests on it."""
     shelf = Shelf()
     assert shelf.add_beginning(pids[0], 0, 7)
-    assert shelf.bind(BEGINNING, 1, LATER, BINDINGS)
+    assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
     assert shelf.spare_copy is None
     assert not shelf.forgo()
     assert [0, 1] == steps(shelf)
