@@ -133,7 +133,7 @@ class Patches:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
         if duckdb_state.is_met(libraries):
             libraries |= {key_of(DATABASES)}
-        libraries = libraries | ({"warnings"} if libraries <= QUIET else {"warnings", "logging"})
+        libraries = libraries | {"warnings", "signal"} | (set() if libraries <= QUIET else {"logging"})
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()

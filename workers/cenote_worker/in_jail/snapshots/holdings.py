@@ -11,12 +11,13 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
+from cenote_worker.memory_unsafe import address_of
 
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
@@ -72,7 +73,8 @@ class Holdings:
 def severed_names(
     namespace: Mapping[str, object], links: Collection[int], pipes: Collection[int] = ()
 ) -> list[str]:
-    """Variables that were something with such a descriptor, a thread, or a process; at most MAX_NAMES.
+    """Variables that were something with such a descriptor, a thread, a process, or memory that all copies of the
+    process have in common; at most MAX_NAMES.
 
     What is in plain containers counts, but of these MOST_PARTS in all: whoever goes back waits for the look, and what
     is looked at is copied. pipes: of the links. Of these a program often has the number only. A number that means
@@ -81,13 +83,49 @@ def severed_names(
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
         kinds.append(sys.modules["subprocess"].Popen)
+    common = _Common()
     names, left = list[str](), MOST_PARTS
     for name, value in list(namespace.items()):
         inner = _inner(value, left)
         left -= len(inner)
-        if any(type(part) in kinds or _has(part, links, pipes) for part in (value, *inner)):
+        if any(
+            type(part) in kinds or _has(part, links, pipes) or common.has(part) for part in (value, *inner)
+        ):
             names.append(name)
     return names[:MAX_NAMES]
+
+
+class _Common:
+    """Memory without a file that is written to by all copies of this process, as `mmap.mmap(-1, ...)` makes it."""
+
+    def __init__(self) -> None:
+        self._kind: type | None = getattr(sys.modules.get("mmap"), "mmap", None)
+        self._stretches: list[tuple[int, int]] | None = None
+
+    def has(self, value: object) -> bool:
+        if self._kind is None:
+            return False
+        array = getattr(sys.modules.get("numpy"), "ndarray", memoryview)
+        while type(value) in (array, memoryview):
+            value = value.obj if type(value) is memoryview else value.base  # type: ignore[attr-defined]
+        if type(value) is not self._kind:
+            return False
+        try:
+            address = address_of(memoryview(value))  # type: ignore[arg-type]
+        except (TypeError, ValueError):  # nobody can write to it, or it was closed
+            return False
+        if self._stretches is None:
+            self._stretches = list(_written_by_all())
+        return any(first <= address < last for first, last in self._stretches)
+
+
+def _written_by_all() -> Iterator[tuple[int, int]]:
+    with open("/proc/self/maps") as lines:
+        for line in lines:
+            place, rights, _, _, _, *file = line.split(None, 5)
+            if rights[3] == "s" and file and file[0].startswith("/dev/zero"):
+                first, last = place.split("-")
+                yield int(first, 16), int(last, 16)
 
 
 def _inner(value: object, most: int) -> tuple[object, ...]:
