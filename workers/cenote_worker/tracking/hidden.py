@@ -38,8 +38,8 @@ _query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
 _manager = logging.Logger.manager
 IN_MEMORY: Final = "fsspec.implementations.memory"
 """What has the files at `memory://`."""
-CALLBACKS: Final = "asyncio"
-"""Whether any wait in the event loop for the next cell that awaits."""
+EVENT_LOOP: Final = "asyncio"
+"""What the event loop of the cells has for the next cell that awaits."""
 _root = logging.getLogger()
 _handler_of = _signal.getsignal
 _SIGNALS: Final = range(1, _signal.NSIG)
@@ -89,7 +89,7 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
     if (numpy := _legacy()) is not None:
         found["numpy.random"] = _of_numpy.version(numpy)
     if due.is_there():
-        found[CALLBACKS] = fresh() if due.is_waiting() else ABSENT
+        found[EVENT_LOOP] = _of_loop()
     if _is_imported("torch"):
         found[pytorch.GENERATOR] = _guarded(pytorch.generator_state)
     for state, look in _SETTINGS:
@@ -119,11 +119,11 @@ def tells(states: Container[str], used: Iterable[str]) -> bool:
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     """States that a step may use, by the libraries it reaches and the words of its code, even if none is changed."""
     libraries, spoken = set(packages), set(words)
-    found = {"environ", "cwd", "sys.path", "warnings", "locale", "__main__"}
+    found = {"environ", "cwd", "sys.path", "warnings", "locale", "process"}
     if not libraries <= QUIET:
         found.add("logging")
     if due.is_there():
-        found.add(CALLBACKS)
+        found.add(EVENT_LOOP)
     if "random" in libraries:
         found.add("random")
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
@@ -139,6 +139,13 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     ):
         found.add("matplotlib")
     return found
+
+
+def _of_loop() -> Version:
+    if due.is_waiting():
+        return fresh()
+    found = due.settings()
+    return ABSENT if found is None else _digest(repr(found))
 
 
 def _guarded(look: Callable[[], object]) -> Version:
@@ -201,9 +208,11 @@ def _path() -> object:
     return [entry for entry in _sys.path if type(entry) is str]
 
 
-def _name() -> object:
-    """What the namespace says it is, which all takes that is defined there."""
-    return vars(_modules["__main__"]).get("__name__")
+def _process() -> object:
+    """What the namespace says it is, and is in, which all takes that is defined there, or imported by dots; and for
+    which signals something of the user's is called."""
+    table = vars(_modules["__main__"])
+    return table.get("__name__"), table.get("__package__"), len(_handling_signals())
 
 
 def _warnings() -> object:
@@ -341,6 +350,7 @@ CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "numpy": _callbacks_of_numpy,
     "warnings": _showing_warnings,
     "signal": _handling_signals,
+    "asyncio": due.called,
     "pandas": _formatters,
     "torch": pytorch.hooks,
 }
@@ -442,5 +452,5 @@ _OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
 _LOOKS: Final = (
     ("environ", _Look(_environ)), ("cwd", _Look(_cwd)), ("sys.path", _Look(_path)),
     ("warnings", _Look(_warnings)), ("logging", _Look(_logging)), ("locale", _Look(_locale)),
-    ("__main__", _Look(_name)),
+    ("process", _Look(_process)),
 )  # fmt: skip
