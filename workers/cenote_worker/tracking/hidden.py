@@ -318,11 +318,17 @@ def _showing_warnings() -> list[object]:
 def _handling_signals() -> list[object]:
     """What the user has called for a signal, which any step may be sent."""
     found = [each for each in map(_handler_of, _SIGNALS) if callable(each) and each is not _INTERRUPTED]
-    return [each for each in found if not _is_of_the_jail(each)]
+    return [each for each in found if not _is_not_the_users(each)]
 
 
-def _is_of_the_jail(handler: object) -> bool:
-    return type(handler) is MethodType and module_of(type(handler.__self__)).startswith("cenote_worker.")
+def _is_not_the_users(handler: object) -> bool:
+    """The jail's own are methods of its objects; a library's may be around a function of the user's."""
+    if type(handler) is MethodType:
+        return module_of(type(handler.__self__)).startswith("cenote_worker.")
+    if type(handler) is not FunctionType or not is_of_library(handler.__code__.co_filename):
+        return False
+    held = [cell.cell_contents for cell in handler.__closure__ or ()]
+    return all(type(each) is not FunctionType or is_of_library(each.__code__.co_filename) for each in held)
 
 
 def _formatters() -> list[object]:
