@@ -12,6 +12,7 @@ from threading import Thread
 from cenote_worker.in_jail.forking.event_loop import make_own
 from cenote_worker.in_jail.interrupts import Interrupts
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.tracking import due
 
 __builtins__ = BUILTINS
 
@@ -58,6 +59,7 @@ class CellLoop:
             allow_nested_run()
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
+            due.serves_cells(self._loop)
         return self._loop
 
 

@@ -357,10 +357,14 @@ class Album:
         return xxhash.xxh3_64_hexdigest(repr(older).encode()) if older else ""
 
     def _elders(self, location: Location, mates: set[Location]) -> list[Location]:
-        if kind_of(location) != "name":
-            return []
+        """Modules go before names, and the first of them before the others."""
         elders = list[Location]()
-        for variable in self.variables():
+        for older in self.modules() if any(kind_of(each) == "module" for each in mates) else ():
+            if older == location:
+                return elders
+            if older in mates:
+                elders.append(older)
+        for variable in self.variables() if kind_of(location) == "name" else ():
             if variable == location:
                 break
             if variable in mates:

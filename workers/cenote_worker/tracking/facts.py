@@ -44,6 +44,7 @@ _ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM
 _ATTRIBUTE_STORES = _codes("STORE_ATTR", "DELETE_ATTR")
 _CALLS = _codes("CALL", "CALL_FUNCTION_EX", "CALL_KW")
 _SUBSCRIPT_STORES = _codes("STORE_SUBSCR", "DELETE_SUBSCR")
+_FORMATS = _codes("FORMAT_VALUE", "FORMAT_SIMPLE", "FORMAT_WITH_SPEC")
 _SIMPLE = _codes("LOAD_CONST", "LOAD_NAME", "LOAD_GLOBAL", "LOAD_FAST", "LOAD_DEREF")
 _NAMING = _LOADS | _STORES | _ATTRIBUTES | _ATTRIBUTE_STORES | {_IMPORT}
 _SILENT = _codes("PUSH_NULL", "PRECALL", "SET_FUNCTION_ATTRIBUTE", "NOP", "RESUME")
@@ -227,7 +228,7 @@ def _scan(code: CodeType, *, in_class: bool) -> _Scan:
             chain = ""
     if code.co_flags & _OPTIMIZED:
         scan.chains -= {"locals()", "vars()"}  # of a function's own names
-    if _speaks_of_main(code):
+    if _speaks_of_main(code) or _imports_any(code, steps):
         scan.imports.add("__main__")
     if not _BY_TEXT.isdisjoint(code.co_names):
         scan.texts.update(_texts(code.co_consts))
@@ -266,6 +267,27 @@ def _speaks_of_main(code: CodeType) -> bool:
         return True
     texts = (constant for constant in code.co_consts if type(constant) is str)
     return any("__main__" in text and text != "__main__" for text in texts)
+
+
+def _imports_any(code: CodeType, steps: _Steps) -> bool:
+    """Whether it imports a module by a name that does not stand there, nor how it begins."""
+    if "import_module" not in code.co_names:
+        return False
+    return any(
+        code.co_names[argument >> _SHIFT.get(operation, 0)] == "import_module"
+        and not _begins_there(code, [step for step in steps[index + 1 : index + 9] if step[0] not in _SILENT])
+        for index, (operation, argument, _) in enumerate(steps)
+        if operation in _LOADS | _ATTRIBUTES and operation != _FROM
+    )
+
+
+def _begins_there(code: CodeType, following: _Steps) -> bool:
+    """Whether what is called next is given a constant text, or one that begins with a constant."""
+    text = code.co_consts[following[0][1]] if following[0][0] == _CONST else None
+    if type(text) is not str:
+        return False
+    formats = following[1][0] in _SIMPLE and following[2][0] in _FORMATS
+    return following[1][0] in _CALLS or (formats and not "__main__".startswith(text))
 
 
 def _note(scan: _Scan, operation: int, name: str, in_class: bool) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import LIBRARIES, StepTrace, hidden, key_of, kind_of, module
 from cenote_worker.tracking.facts import Facts
-from cenote_worker.tracking.hidden import IN_MEMORY
+from cenote_worker.tracking.hidden import EVENT_LOOP, IN_MEMORY
 
 __builtins__ = BUILTINS
 
@@ -60,8 +60,11 @@ _present = vars(builtins)
 _SETTINGS: Final = ("pandas", "numpy", "numpy.ma", "numpy.polynomial", IN_MEMORY)
 
 _STATES: Final = frozenset(
-    map(hidden, ("environ", "cwd", "sys.path", "warnings", "logging", "locale", *_SETTINGS))
-) | {LIBRARIES, module("warnings")}
+    map(
+        hidden,
+        ("environ", "cwd", "sys.path", "warnings", "logging", "locale", "process", EVENT_LOOP, *_SETTINGS),
+    )
+) | {LIBRARIES, module("warnings"), module("signal")}
 """May be read: those of which all is known. A decimal context has flags besides, and pyplot figures."""
 
 

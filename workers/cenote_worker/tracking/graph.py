@@ -39,6 +39,9 @@ _BULK = 16
 _MANY: Final = 100_000
 """Values of one container that are not looked at one by one if that can be helped."""
 
+_ROOM: Final = 1_000
+"""Items that nobody makes room for before there are any."""
+
 _FLAT: Final = frozenset((tuple, list, dict))
 
 Stretch = tuple[int, int]
@@ -52,6 +55,10 @@ _referents = gc.get_referents
 _qualname = type.__dict__["__qualname__"].__get__
 _ASKING_BY_ANOTHER_NAME: Final = Facts(asks=frozenset((UNKNOWN,)))
 """Of whoever has a function of a database's: what it gives to that, his code says by no name that is known."""
+
+
+_IMPORTING_BY_ANOTHER_NAME: Final = Facts(imports=frozenset(("__main__",)))
+"""Of whoever has `import_module` under another name: what it is given is not told by the name in the code."""
 
 
 class Graph:
@@ -241,7 +248,7 @@ class Graph:
             self.blind = True
             self.stay(f"a {_qualname(type(value))} {BLIND}")
         held = [other for other in _referents(value) if not self._is_everything(other)]
-        return ("opaque", self.tokens(held))
+        return ("opaque", self.tokens(chain.from_iterable(map(_filled, held))))
 
     def tool(self, library: str, function: str = "") -> None:
         """A module or a function of it: what that does there, no object shows. function: its qualified name there,
@@ -252,6 +259,8 @@ class Graph:
             self.words.add(function.rpartition(".")[2])
         if function and library in ("duckdb", "_duckdb"):
             self.facts |= _ASKING_BY_ANOTHER_NAME
+        if function == "import_module" and self.namespace.get(function) is not self.root:
+            self.facts |= _IMPORTING_BY_ANOTHER_NAME
 
     def out_of_sight(self, reason: str) -> None:
         """It may lead anywhere."""
@@ -304,6 +313,15 @@ class Graph:
         if type(value) is dict:
             return "__builtins__" in value or "__spec__" in value
         return type(value) is ModuleType
+
+
+def _filled(held: object) -> Iterable[object]:
+    """What code in C holds. It may have made a list of more room than there is in it yet: whoever looks at an item
+    that is not there takes the process down, but the garbage collector passes over it."""
+    if type(held) not in (list, tuple) or len(held) > _ROOM:  # type: ignore[arg-type]
+        return (held,)
+    found = _referents(held)
+    return (held,) if len(found) == len(held) else found  # type: ignore[arg-type]
 
 
 def _has_nan(values: Any, kinds: Set[type]) -> bool:

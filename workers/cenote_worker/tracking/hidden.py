@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import decimal
 import locale
 import logging
@@ -10,14 +11,15 @@ import random
 import sys
 import warnings
 from collections.abc import Callable, Container, Iterable
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import Version
-from cenote_worker.tracking import pytorch
+from cenote_worker.trace import ABSENT, Version
+from cenote_worker.tracking import due, pytorch
+from cenote_worker.tracking.classes import module_of
 from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
 from cenote_worker.tracking.graph import ATOMS
 from cenote_worker.tracking.locks import HELD
@@ -37,7 +39,12 @@ _query_locale, _LC_ALL = locale.setlocale, locale.LC_ALL
 _manager = logging.Logger.manager
 IN_MEMORY: Final = "fsspec.implementations.memory"
 """What has the files at `memory://`."""
+EVENT_LOOP: Final = "asyncio"
+"""What the event loop of the cells has for the next cell that awaits."""
 _root = logging.getLogger()
+_handler_of = _signal.getsignal
+_SIGNALS: Final = range(1, _signal.NSIG)
+_INTERRUPTED: Final = _signal.default_int_handler
 _OF_LOGGERS: Final = frozenset((*vars(logging.Logger("")), "manager"))
 """What a logger has of itself."""
 
@@ -49,6 +56,7 @@ _SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 _LIBRARY: Final = {
     "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
     "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy", "torch": "torch",
+    "polars": "polars",
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
@@ -81,6 +89,8 @@ def versions(used: Iterable[str]) -> dict[str, Version]:
     found |= {state: kept.version() for state, kept in _LOOKS}
     if (numpy := _legacy()) is not None:
         found["numpy.random"] = _of_numpy.version(numpy)
+    if due.is_there():
+        found[EVENT_LOOP] = _of_loop()
     if _is_imported("torch"):
         found[pytorch.GENERATOR] = _guarded(pytorch.generator_state)
     for state, look in _SETTINGS:
@@ -110,9 +120,11 @@ def tells(states: Container[str], used: Iterable[str]) -> bool:
 def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     """States that a step may use, by the libraries it reaches and the words of its code, even if none is changed."""
     libraries, spoken = set(packages), set(words)
-    found = {"environ", "cwd", "sys.path", "warnings", "locale"}
+    found = {"environ", "cwd", "sys.path", "warnings", "locale", "process"}
     if not libraries <= QUIET:
         found.add("logging")
+    if due.is_there():
+        found.add(EVENT_LOOP)
     if "random" in libraries:
         found.add("random")
     if "numpy.random" in libraries or ("numpy" in libraries and "random" in spoken):
@@ -128,6 +140,13 @@ def touched(packages: Iterable[str], words: Iterable[str]) -> set[str]:
     ):
         found.add("matplotlib")
     return found
+
+
+def _of_loop() -> Version:
+    if due.is_waiting():
+        return fresh()
+    found = due.settings()
+    return ABSENT if found is None else _digest(repr(found))
 
 
 def _guarded(look: Callable[[], object]) -> Version:
@@ -188,6 +207,13 @@ def _cwd() -> object:
 
 def _path() -> object:
     return [entry for entry in _sys.path if type(entry) is str]
+
+
+def _process() -> object:
+    """What the namespace says it is, and is in, which all takes that is defined there, or imported by dots; and for
+    which signals something of the user's is called."""
+    table = vars(_modules["__main__"])
+    return table.get("__name__"), table.get("__package__"), len(_handling_signals())
 
 
 def _warnings() -> object:
@@ -290,6 +316,22 @@ def _showing_warnings() -> list[object]:
     return [each for each in found if getattr(each, "__module__", None) != "warnings"]
 
 
+def _handling_signals() -> list[object]:
+    """What the user has called for a signal, which any step may be sent."""
+    found = [each for each in map(_handler_of, _SIGNALS) if callable(each) and each is not _INTERRUPTED]
+    return [each for each in found if not _is_not_the_users(each)]
+
+
+def _is_not_the_users(handler: object) -> bool:
+    """The jail's own are methods of its objects; a library's may be around a function of the user's."""
+    if type(handler) is MethodType:
+        return module_of(type(handler.__self__)).startswith("cenote_worker.")
+    if type(handler) is not FunctionType or not is_of_library(handler.__code__.co_filename):
+        return False
+    held = [cell.cell_contents for cell in handler.__closure__ or ()]
+    return all(type(each) is not FunctionType or is_of_library(each.__code__.co_filename) for each in held)
+
+
 def _formatters() -> list[object]:
     """Functions among the options of pandas."""
     waiting, found = [_modules["pandas._config.config"]._global_config], list[object]()
@@ -314,6 +356,8 @@ CALLING_BACK: Final[dict[str, Callable[[], list[object]]]] = {
     "logging": _handlers,
     "numpy": _callbacks_of_numpy,
     "warnings": _showing_warnings,
+    "signal": _handling_signals,
+    "asyncio": due.called,
     "pandas": _formatters,
     "torch": pytorch.hooks,
 }
@@ -392,6 +436,14 @@ def _of_joblib() -> object:
     return repr(getattr(_modules["joblib.parallel"]._backend, "config", None))
 
 
+def _of_polars() -> object:
+    """What its code in Rust has, and the variables that it may have read already."""
+    config = vars(_modules["polars.config"])
+    asked = [get() for get in config["_POLARS_CFG_DIRECT_VARS"].values()]
+    others = [str(get()) for get, *_ in config.get("_POLARS_CFG_RUNTIME_VARS", {}).values()]
+    return asked, others, [item for item in _variables.items() if item[0][:7] == b"POLARS_"]
+
+
 def _files_in_memory() -> object:
     """Of fsspec: of the process, whoever opens `memory://`."""
     system = _modules[IN_MEMORY].MemoryFileSystem
@@ -401,11 +453,12 @@ def _files_in_memory() -> object:
 _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
     ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
-    ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings),
+    ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings), ("polars", _of_polars),
 )  # fmt: skip
 _OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
 _LOOKS: Final = (
     ("environ", _Look(_environ)), ("cwd", _Look(_cwd)), ("sys.path", _Look(_path)),
     ("warnings", _Look(_warnings)), ("logging", _Look(_logging)), ("locale", _Look(_locale)),
     ("locks", _Look(HELD.now)),
+    ("process", _Look(_process)),
 )  # fmt: skip

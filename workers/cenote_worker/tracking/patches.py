@@ -97,6 +97,11 @@ class Part:
         """Whether it is pickled by its content in any case."""
         return type(self.value) in (dict, list, set)
 
+    @property
+    def is_seen(self) -> bool:
+        """Whether what changes in it is hidden state."""
+        return (self.dotted, self.key) in _ELSEWHERE or self.dotted in _SET_BY_ATTRIBUTES
+
     def items(self) -> list[object]:
         return parts_of(self.value, _SPOKEN_OF)
 
@@ -133,7 +138,9 @@ class Patches:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
         if duckdb_state.is_met(libraries):
             libraries |= {key_of(DATABASES)}
-        libraries = libraries | ({"warnings"} if libraries <= QUIET else {"warnings", "logging"})
+        libraries = (
+            libraries | {"warnings", "signal", "asyncio"} | (set() if libraries <= QUIET else {"logging"})
+        )
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()
@@ -147,7 +154,7 @@ class Patches:
         }
         called = {str(each.__name__): each for each in homes(self._called_by(facts))}
         modules = {key: (each, insides(each)) for key, each in called.items() if key not in own_modules}
-        parts = {each: self.met[each].items() for each in met.of_libraries}
+        parts = {each: self.met[each].items() for each in met.of_libraries if not self.met[each].is_seen}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
             return Before(containers=containers, modules=modules, parts=parts)
         tables = dict[str, tuple[object, dict[str, object]]]()
@@ -262,7 +269,7 @@ class Patches:
             held = _table(home).get(key) if home is not None and is_module(home) else None
             if held is not None and is_part(held):
                 dotted = self._library_name(home, own_modules)
-                if dotted and (dotted, key) not in _ELSEWHERE and dotted not in _SET_BY_ATTRIBUTES:
+                if dotted:
                     self.met[id(held)] = Part(dotted=dotted, home=home, key=key, value=held)
 
     def meet(self, dotted: str, key: str) -> object:

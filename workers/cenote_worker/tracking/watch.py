@@ -28,7 +28,7 @@ from cenote_worker.trace import (
     module,
     name,
 )
-from cenote_worker.tracking import anything, databases, duckdb_state, pickles, submodules
+from cenote_worker.tracking import anything, databases, duckdb_state, due, pickles, submodules
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
@@ -64,7 +64,8 @@ class Watch:
         facts = facts_of_cell(*parts)
         self._album, self._own_modules, self._cell = album, own_modules, facts
         self._parts, self._displays = tuple(filter(None, parts)), displays
-        self._others, self._told = anything.others_at_work(), anything.is_told()
+        self._others = anything.others_at_work() or (due.awaits(self._parts) and due.is_waiting())
+        self._told = anything.is_told()
         own_modules.refresh()
         album.handlers.look_around()
         if self._others:
