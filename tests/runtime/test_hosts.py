@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 
@@ -47,7 +48,7 @@ def test_async_host_functions(make_runtime) -> None:
 
 def test_threads_of_a_cell_call_at_once(make_runtime) -> None:
     """Calls from threads of one cell run concurrently in the client."""
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=PATIENCE)
 
     def meet(n: int) -> int:
         together.wait()
@@ -244,7 +245,7 @@ def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
 
     runtime = make_runtime(functions=[host(again), host(store)], variables=[Variable("x", 1)])
     for call in ("again()", "store()"):
-        assert "cannot use the runtime that called it" in str(runtime.execute(call, timeout=20).error)
+        assert "cannot use the runtime that called it" in str(runtime.execute(call, timeout=PATIENCE).error)
     assert "1" == runtime.execute("x").value
 
 
@@ -259,7 +260,7 @@ async def test_an_async_host_function_may_leave_work_for_later() -> None:
         left.append(asyncio.create_task(runtime.execute("done = True")))
 
     async with AsyncPythonRuntime(functions=[host(again), host(later)]) as runtime:
-        result = await runtime.execute("await later()\nawait again()", timeout=20)
+        result = await runtime.execute("await later()\nawait again()", timeout=PATIENCE)
         assert "cannot use the runtime that called it" in str(result.error)
         await left[0]
         assert (await runtime.execute("done")).value == "True"

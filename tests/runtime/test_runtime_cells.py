@@ -6,6 +6,7 @@ import asyncio
 import threading
 
 import pytest
+from tests.overdue import overdue
 from tests.waiting import until
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
@@ -65,7 +66,7 @@ def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
     result = runtime.execute("print('ready')\nimport time\ntime.sleep(60)", on_output=listen)
     assert heard.is_set()
     assert result.error.reason == "interrupt"
-    assert result.duration < 30
+    assert result.duration < 50
 
 
 def test_endless_output_is_bounded(make_runtime) -> None:
@@ -112,7 +113,7 @@ def test_top_level_await_and_asyncio_run(runtime: PythonRuntime) -> None:
 
 def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
     """A cell that can be interrupted loses nothing but its own rest."""
-    result = runtime.execute("x = 1\nimport time\nwhile True: time.sleep(0.01)", timeout=0.3)
+    result = overdue(runtime, "x = 1\nprint('begun')\nimport time\nwhile True: time.sleep(0.01)")
     assert ("time", "kept", "TimeoutError") == (result.error.reason, result.state, result.error.type)
     assert ok(runtime.execute("x")).value == "1"
 
@@ -120,8 +121,10 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
 def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) -> None:
     """Without snapshots the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
-    code = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except BaseException: pass"
-    result = runtime.execute(code, timeout=0.2)
+    result = overdue(
+        runtime,
+        "import time\nwhile True:\n    try: print('begun'); time.sleep(0.01)\n    except BaseException: pass",
+    )
     assert ("time", "lost") == (result.error.reason, result.state)
     assert "gone" in str(result.error)
     assert ok(runtime.execute("1 + 1")).value == "2"
