@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.processes import children_of, status_of, tree_of
 
-from cenote.runtime import ExecutionResult, PythonRuntime
+from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
@@ -90,7 +90,7 @@ def outcome(result: ExecutionResult) -> str:
     return outcome_of(result.stdout) or (result.error.reason if result.error else "")
 
 
-def warden_of(runtime: PythonRuntime) -> int:
+def warden_of(runtime: PythonRuntime | AsyncPythonRuntime) -> int:
     """The pid of a jail's first process, as this process sees it."""
     host = runtime.core.backend
     assert isinstance(host, HostedRuntime)
@@ -99,7 +99,7 @@ def warden_of(runtime: PythonRuntime) -> int:
     return pid_of(supervisor._ends.pidfd)
 
 
-def worker_of(runtime: PythonRuntime) -> int:
+def worker_of(runtime: PythonRuntime | AsyncPythonRuntime) -> int:
     return children_of(warden_of(runtime))[0]
 
 

@@ -165,7 +165,7 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
     runtime = make_runtime(functions=[host(slow.wait, name="slow")])
     result = runtime.execute("await slow()", timeout=0.5)
     assert slow.started.is_set()
-    assert slow.cancelled.wait(10)
+    assert slow.cancelled.wait(PATIENCE)
     assert ("time", "kept") == (result.error.reason, result.state)
     assert "2" == runtime.execute("1 + 1").value
 
@@ -173,8 +173,11 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
 def test_host_calls_end_with_their_jail(make_runtime) -> None:
     """The death of the process cancels what it was waiting for, and its successor can call again."""
     slow = Slow()
-    runtime = make_runtime(functions=[host(slow.wait, name="slow")])
-    code = "import threading, os\nthreading.Timer(0.2, os._exit, (1,)).start()\nawait slow()"
+    begun = host(lambda: slow.started.wait(PATIENCE), name="begun")
+    runtime = make_runtime(functions=[host(slow.wait, name="slow"), begun])
+    code = (
+        "import threading, os\nthreading.Thread(target=lambda: begun() and os._exit(1)).start()\nawait slow()"
+    )
     assert "rolled_back" == runtime.execute(code).state
     assert slow.started.is_set()
     assert slow.cancelled.wait(10)

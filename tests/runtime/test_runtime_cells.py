@@ -6,8 +6,10 @@ import asyncio
 import threading
 
 import pytest
+from tests.escape.arena import worker_of
 from tests.overdue import overdue
-from tests.waiting import until
+from tests.processes import kill
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -158,7 +160,8 @@ def test_memory_limit(make_runtime) -> None:
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
-    ok(runtime.execute("import threading, os\nt = threading.Timer(0.3, os._exit, (9,))\nt.start()"))
+    ok(runtime.execute("x = 1"))
+    kill(worker_of(runtime))
     until(lambda: not runtime.core.running)
     result = runtime.execute("print('must not run')")
     assert ("lost", "") == (result.state, result.stdout)
@@ -176,7 +179,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
         target=lambda: results.append(runtime.execute(code, on_output=lambda *_: started.set()))
     )
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     status = runtime.status()
     assert (2, runtime.isolation) == (status.step, status.isolation)
     assert status.memory > 1_000_000
