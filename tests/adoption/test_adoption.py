@@ -110,7 +110,7 @@ def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     result = join(runtime, "slow").result()
     assert result.error is not None
     assert "time" == result.error.reason
-    assert 1.4 < result.usage.wall < 20
+    assert 1.4 < result.usage.wall < 50
     assert "2" == value(runtime, "1 + 1")
 
 

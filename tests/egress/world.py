@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 from cenote_security.network import Allow
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import Patience
@@ -150,7 +152,7 @@ class Door:
         self._session = service.open(listener, self.ledger)
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(self._address, timeout=10)
+        return socket.create_connection(self._address, timeout=PATIENCE)
 
     def ask(self, request: bytes) -> bytes:
         """All that comes back when the request is sent and nothing more."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 from tests.processes import children_of, status_of, tree_of
 
-from cenote.runtime import ExecutionResult, PythonRuntime
+from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
@@ -26,8 +27,9 @@ class Arena:
         self.witnesses = Witnesses()
         mount = Mount(source=str(self.witnesses.shown))
         self.policy = SandboxPolicy(isolation=level, preload=(), mounts=[mount], **policy)
-        self.runtime = PythonRuntime(sandbox=self.policy)
-        self.neighbour = PythonRuntime(sandbox=self.policy)
+        # A tracker is no wall, and it looks at all that attempts before have left: nothing is in an attempt's way.
+        self.runtime = PythonRuntime(sandbox=replace(self.policy, tracking=False))
+        self.neighbour = PythonRuntime(sandbox=replace(self.policy, tracking=False, snapshots="none"))
         self._secret = self.witnesses.secret
         said = self.neighbour.execute(
             f"import os; open('mine', 'w').write({self._secret!r}); os.getcwd()"
@@ -88,7 +90,7 @@ def outcome(result: ExecutionResult) -> str:
     return outcome_of(result.stdout) or (result.error.reason if result.error else "")
 
 
-def warden_of(runtime: PythonRuntime) -> int:
+def warden_of(runtime: PythonRuntime | AsyncPythonRuntime) -> int:
     """The pid of a jail's first process, as this process sees it."""
     host = runtime.core.backend
     assert isinstance(host, HostedRuntime)
@@ -97,7 +99,7 @@ def warden_of(runtime: PythonRuntime) -> int:
     return pid_of(supervisor._ends.pidfd)
 
 
-def worker_of(runtime: PythonRuntime) -> int:
+def worker_of(runtime: PythonRuntime | AsyncPythonRuntime) -> int:
     return children_of(warden_of(runtime))[0]
 
 

@@ -12,6 +12,7 @@ import pytest
 from tests.escape.arena import Arena, outcome, stop_for_good, warden_of
 from tests.escape.attempts_bombs import BOMBS, HANGS
 from tests.processes import runs, status_of, tree_of
+from tests.waiting import PATIENCE
 
 from cenote.runtime import ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt
@@ -49,7 +50,7 @@ def test_hangs_end(hasty: None, arena: Arena) -> None:
     started = time.monotonic()
     for thread in threads:
         thread.start()
-    assert "42" == arena.neighbour.execute("6 * 7", timeout=10).value
+    assert "42" == arena.neighbour.execute("6 * 7", timeout=PATIENCE).value
     for thread in threads:
         thread.join(30)
     assert time.monotonic() - started < IN_TIME
@@ -114,7 +115,7 @@ def test_descriptors_under_way_cost_a_neighbour_nothing_for_good(arena: Arena) -
     large values; it does not end that jail, and the client can still start new ones."""
     with PythonRuntime(sandbox=arena.policy) as crowd, PythonRuntime(sandbox=arena.policy) as victim:
         victim.execute("kept = bytes(1 << 20)")
-        assert str(errno.ETOOMANYREFS) in crowd.execute(CROWD, timeout=20).stdout
+        assert str(errno.ETOOMANYREFS) in crowd.execute(CROWD, timeout=PATIENCE).stdout
         with suppress(JailError):
             victim.share("kept")
         assert "1048576" == victim.execute("len(kept)").value

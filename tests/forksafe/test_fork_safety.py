@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_security.walls.environment import SINGLE_THREADED
@@ -31,7 +32,9 @@ def tried(library: str, fork: str = "python_fork", patience: int = 20) -> dict[s
 def printed(program: str) -> str:
     """What a Python process without any other thread says."""
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=PATIENCE, check=True
+    ).stdout.strip()
 
 
 @pytest.mark.parametrize("fork", ["python_fork", "bare_fork"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +14,12 @@ from tests.waiting import until
 
 from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
 from cenote.connection import Platform
+from cenote.gateway.local_nodes import _quietly
 from cenote.gateway.quota import Quota
 from cenote.gateway.states import States
 from cenote.runtime import NotDurableError
-from cenote_security.errors import UsageError
+from cenote_security.errors import JailLostError, UsageError
+from cenote_worker.cluster.resting import Resting
 
 BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
 
@@ -134,6 +138,23 @@ def test_one_that_does_not_keep_everything_hibernates_too(owner: Owner) -> None:
     runtime.execute("x = [1]")
     until(lambda: owner.state() == "hibernated")
     assert "[1]" == runtime.execute("x").value
+
+
+def test_one_whose_jail_ends_on_its_way_to_sleep(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when it is removed in that moment: whoever puts runtimes to sleep goes on with the next."""
+
+    def lost(*_: object) -> None:
+        raise JailLostError("the runtime was closed")
+
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", raised.append)
+    owner.runtime().execute("x = 1")
+    monkeypatch.setattr("cenote_worker.hosted.checkpoints.collected", lost)
+    rest = partial(owner.world.nodes.rest, owner.user.get("r").id)
+    gone_on = threading.Event()
+    Resting().begin({"acme": [partial(_quietly, rest), gone_on.set]})
+    until(lambda: raised or gone_on.is_set())
+    assert [] == raised
 
 
 def test_a_reset_is_stored(owner: Owner) -> None:

@@ -38,8 +38,11 @@ class TestShell:
     def test_an_interrupt_ends_the_command(self, run, good):
         """And everything it has started."""
         code = (
-            "import os, signal, threading\n"
-            "threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()\n"
+            "import os, signal, threading, time\n"
+            "def stop():\n"
+            "    while not os.path.exists('pid') or not open('pid').read(): time.sleep(0.01)\n"
+            "    os.kill(os.getpid(), signal.SIGINT)\n"
+            "threading.Thread(target=stop).start()\n"
             "!sleep 61 & echo $! > pid; wait"
         )
         outcome = run(code)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from tests.escape.arena import worker_of
 from tests.limits.conftest import StartRuntime
+from tests.processes import kill
+from tests.waiting import until
 
 from cenote.runtime import CellUsage
 
@@ -51,8 +54,7 @@ def test_a_cell_that_took_its_jail_with_it(start_runtime: StartRuntime, mode: st
 def test_a_cell_that_did_not_run(start_runtime: StartRuntime) -> None:
     """Zeros, not somebody else's numbers."""
     runtime = start_runtime(cell_timeout=None, snapshots="none")
-    runtime.execute("import os, threading; threading.Timer(0.01, os._exit, [1]).start()")
-    supervisor = runtime.core.backend.supervisor
-    while supervisor is not None and supervisor.death is None:
-        pass
+    runtime.execute("1")
+    kill(worker_of(runtime))
+    until(lambda: not runtime.core.running)
     assert CellUsage() == runtime.execute("1").usage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from fakes.openai_server import DONE, OpenAIServer, Reply, answer, delta, finish, refusal, stream
+from tests.waiting import PATIENCE
 
 from cenote.models import (
     Message,
@@ -57,7 +58,7 @@ async def test_headers_are_sent_and_win() -> None:
 async def test_what_the_client_of_openai_takes_is_understood() -> None:
     """Of its arguments none goes to the server as a field that it does not know."""
     with OpenAIServer([answer("ok")]) as server:
-        asked = model(server.url, timeout=5, extra_headers={"X-Team": "blue"}, extra_body={"top_k": 3})
+        asked = model(server.url, timeout=PATIENCE, extra_headers={"X-Team": "blue"}, extra_body={"top_k": 3})
         await asked.complete(PROMPT)
     body = server.requests[0].body
     assert ("blue", 3) == (server.requests[0].headers["x-team"], body["top_k"])

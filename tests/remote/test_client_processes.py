@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
@@ -164,7 +164,7 @@ def test_a_script_that_is_interrupted_while_it_connects() -> None:
         )
         connection, _ = silent.accept()
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=20)
+        _, errors = process.communicate(timeout=PATIENCE)
         connection.close()
     assert errors.rstrip().endswith("KeyboardInterrupt")
     assert process.returncode in (1, 130, -signal.SIGINT)

@@ -9,6 +9,9 @@ import pickle
 from typing import Any, get_overloads
 
 import pytest
+from tests.escape.arena import worker_of
+from tests.processes import kill
+from tests.waiting import until_async
 
 from cenote.harness import Patch
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
@@ -97,10 +100,9 @@ async def test_many_runtimes_at_once() -> None:
 async def test_death_between_cells_is_a_result_here_too() -> None:
     """Both faces report a jail that died while nobody looked in the next result, and raise nothing."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(snapshots="none")) as runtime:
-        await runtime.execute("import threading, os\nthreading.Timer(0.05, os._exit, (9,)).start()")
-        async with asyncio.timeout(20):
-            while runtime.core.running:  # noqa: ASYNC110  (a process outside this loop's reach)
-                await asyncio.sleep(0.01)
+        await runtime.execute("1")
+        kill(worker_of(runtime))
+        await until_async(lambda: not runtime.core.running)
         assert "lost" == (await runtime.execute("1")).state
         assert "1" == (await runtime.execute("1")).value
 

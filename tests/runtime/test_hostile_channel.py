@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from tests.descriptors import all_closed
+from tests.waiting import PATIENCE
 
 from cenote.runtime import Function, PythonRuntime
 
@@ -121,7 +122,7 @@ def test_a_flood_of_frames(runtime: PythonRuntime, witness: PythonRuntime) -> No
 def test_a_closed_socket(runtime: PythonRuntime) -> None:
     """A cell that closes the worker's socket loses its process at once and without a hang."""
     close = "for name in os.listdir('/proc/self/fd'):\n    if int(name) > 2:\n        os.close(int(name))"
-    result = runtime.execute(f"import os\n{close}", timeout=20)
+    result = runtime.execute(f"import os\n{close}", timeout=PATIENCE)
     assert "rolled_back" == result.state
     assert "2" == runtime.execute("1 + 1").value
 

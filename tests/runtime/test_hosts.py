@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 
@@ -47,7 +48,7 @@ def test_async_host_functions(make_runtime) -> None:
 
 def test_threads_of_a_cell_call_at_once(make_runtime) -> None:
     """Calls from threads of one cell run concurrently in the client."""
-    together = threading.Barrier(4, timeout=20)
+    together = threading.Barrier(4, timeout=PATIENCE)
 
     def meet(n: int) -> int:
         together.wait()
@@ -164,7 +165,7 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
     runtime = make_runtime(functions=[host(slow.wait, name="slow")])
     result = runtime.execute("await slow()", timeout=0.5)
     assert slow.started.is_set()
-    assert slow.cancelled.wait(10)
+    assert slow.cancelled.wait(PATIENCE)
     assert ("time", "kept") == (result.error.reason, result.state)
     assert "2" == runtime.execute("1 + 1").value
 
@@ -172,8 +173,11 @@ def test_host_calls_end_with_their_cell(make_runtime) -> None:
 def test_host_calls_end_with_their_jail(make_runtime) -> None:
     """The death of the process cancels what it was waiting for, and its successor can call again."""
     slow = Slow()
-    runtime = make_runtime(functions=[host(slow.wait, name="slow")])
-    code = "import threading, os\nthreading.Timer(0.2, os._exit, (1,)).start()\nawait slow()"
+    begun = host(lambda: slow.started.wait(PATIENCE), name="begun")
+    runtime = make_runtime(functions=[host(slow.wait, name="slow"), begun])
+    code = (
+        "import threading, os\nthreading.Thread(target=lambda: begun() and os._exit(1)).start()\nawait slow()"
+    )
     assert "rolled_back" == runtime.execute(code).state
     assert slow.started.is_set()
     assert slow.cancelled.wait(10)
@@ -244,7 +248,7 @@ def test_a_host_function_cannot_wait_for_its_own_runtime(make_runtime) -> None:
 
     runtime = make_runtime(functions=[host(again), host(store)], variables=[Variable("x", 1)])
     for call in ("again()", "store()"):
-        assert "cannot use the runtime that called it" in str(runtime.execute(call, timeout=20).error)
+        assert "cannot use the runtime that called it" in str(runtime.execute(call, timeout=PATIENCE).error)
     assert "1" == runtime.execute("x").value
 
 
@@ -259,7 +263,7 @@ async def test_an_async_host_function_may_leave_work_for_later() -> None:
         left.append(asyncio.create_task(runtime.execute("done = True")))
 
     async with AsyncPythonRuntime(functions=[host(again), host(later)]) as runtime:
-        result = await runtime.execute("await later()\nawait again()", timeout=20)
+        result = await runtime.execute("await later()\nawait again()", timeout=PATIENCE)
         assert "cannot use the runtime that called it" in str(result.error)
         await left[0]
         assert (await runtime.execute("done")).value == "True"

@@ -62,7 +62,10 @@ def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
             signal.signal(number, signal.SIG_IGN)
         from cenote import PythonRuntime, SandboxPolicy
         with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none")) as runtime:
-            result = runtime.execute("x = 1\\nwhile True: pass", timeout=0.2)
+            for limit in (0.2, 2, 20):  # where it has not begun by then, with more time
+                result = runtime.execute("x = 1\\nprint('begun')\\nwhile True: pass", timeout=limit)
+                if result.stdout:
+                    break
             print(result.state, result.error.reason, runtime.execute("x").value)
             print(runtime.execute("import signal; signal.getsignal(signal.SIGTERM).name").value)
     """

@@ -6,7 +6,10 @@ import asyncio
 import threading
 
 import pytest
-from tests.waiting import until
+from tests.escape.arena import worker_of
+from tests.overdue import overdue
+from tests.processes import kill
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime, Span
 from cenote_security.errors import RuntimeClosedError, UsageError
@@ -65,7 +68,7 @@ def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
     result = runtime.execute("print('ready')\nimport time\ntime.sleep(60)", on_output=listen)
     assert heard.is_set()
     assert result.error.reason == "interrupt"
-    assert result.duration < 30
+    assert result.duration < 50
 
 
 def test_endless_output_is_bounded(make_runtime) -> None:
@@ -112,7 +115,7 @@ def test_top_level_await_and_asyncio_run(runtime: PythonRuntime) -> None:
 
 def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
     """A cell that can be interrupted loses nothing but its own rest."""
-    result = runtime.execute("x = 1\nimport time\nwhile True: time.sleep(0.01)", timeout=0.3)
+    result = overdue(runtime, "x = 1\nprint('begun')\nimport time\nwhile True: time.sleep(0.01)")
     assert ("time", "kept", "TimeoutError") == (result.error.reason, result.state, result.error.type)
     assert ok(runtime.execute("x")).value == "1"
 
@@ -120,8 +123,10 @@ def test_timeout_keeps_the_namespace(runtime: PythonRuntime) -> None:
 def test_a_cell_that_ignores_the_interrupt_is_killed(hasty: None, make_runtime) -> None:
     """Without snapshots the namespace is lost, the result says so, and the runtime goes on with a fresh one."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
-    code = "import time\nwhile True:\n    try:\n        time.sleep(0.01)\n    except BaseException: pass"
-    result = runtime.execute(code, timeout=0.2)
+    result = overdue(
+        runtime,
+        "import time\nwhile True:\n    try: print('begun'); time.sleep(0.01)\n    except BaseException: pass",
+    )
     assert ("time", "lost") == (result.error.reason, result.state)
     assert "gone" in str(result.error)
     assert ok(runtime.execute("1 + 1")).value == "2"
@@ -165,7 +170,8 @@ def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
 def test_death_between_cells_is_reported_once(make_runtime) -> None:
     """A cell that relies on what is gone does not run; the one after it does."""
     runtime = make_runtime(sandbox=SandboxPolicy(snapshots="none"))
-    ok(runtime.execute("import threading, os\nt = threading.Timer(0.3, os._exit, (9,))\nt.start()"))
+    ok(runtime.execute("x = 1"))
+    kill(worker_of(runtime))
     until(lambda: not runtime.core.running)
     result = runtime.execute("print('must not run')")
     assert ("lost", "") == (result.state, result.stdout)
@@ -183,7 +189,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
         target=lambda: results.append(runtime.execute(code, on_output=lambda *_: started.set()))
     )
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     status = runtime.status()
     assert (2, runtime.isolation) == (status.step, status.isolation)
     assert status.memory > 1_000_000

@@ -11,7 +11,7 @@ import pytest
 from tests.serving.conftest import World
 from tests.serving.plain import Line, packed
 from tests.serving.test_tour import FUNCTION, values
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -43,7 +43,7 @@ class Outcome:
         self._results.put(outcome)
 
     def wait(self) -> ExecutionResult:
-        result = self._results.get(timeout=20)
+        result = self._results.get(timeout=PATIENCE)
         assert isinstance(result, ExecutionResult)
         return result
 

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.serving.conftest import authorise
+from tests.waiting import PATIENCE
 
 from cenote.gateway.certificates import COMPONENT_LIFETIME, Purpose, issue, make_authority
 from cenote_security.certificates import Certificate, TlsMaterial
@@ -55,7 +56,7 @@ def knock(address: str, credentials: grpc.ChannelCredentials | None) -> grpc.Sta
     )
     with channel:
         try:
-            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
         except grpc.RpcError as error:
             return error.code()
     return grpc.StatusCode.OK
@@ -136,10 +137,10 @@ def test_certificates_and_authorities_are_exchanged_while_it_serves() -> None:
         doors = made.start()
         with grpc.secure_channel(doors.components, showing(GATEWAY)) as standing:
             check = health_pb2_grpc.HealthStub(standing).Check
-            assert check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)
             shown.now = material(HERE, "server", by=OTHER, trusted=OTHER)
             anew = material("gateway", "client", by=OTHER, trusted=OTHER)
             assert grpc.StatusCode.OK == knock(doors.components, showing(anew))
             assert grpc.StatusCode.UNAVAILABLE == knock(doors.components, showing(GATEWAY))
             assert grpc.StatusCode.UNAVAILABLE == knock(doors.clients, CLIENT)
-            assert check(health_pb2.HealthCheckRequest(), timeout=10)
+            assert check(health_pb2.HealthCheckRequest(), timeout=PATIENCE)

@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.serving.doorkeeper import Metadata
@@ -37,10 +38,10 @@ def test_what_is_served_is_healthy() -> None:
     """Every service that was added is asked after by its name, and what was not is not known."""
     with closing(server()) as thread, grpc.insecure_channel(thread.start(nothing, anybody)) as channel:
         health = health_pb2_grpc.HealthStub(channel)
-        asked = health.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=10)
+        asked = health.Check(health_pb2.HealthCheckRequest(service="test.Service"), timeout=PATIENCE)
         assert health_pb2.HealthCheckResponse.SERVING == asked.status
         with pytest.raises(grpc.RpcError) as unknown:
-            health.Check(health_pb2.HealthCheckRequest(service="test.Other"), timeout=10)
+            health.Check(health_pb2.HealthCheckRequest(service="test.Other"), timeout=PATIENCE)
     assert grpc.StatusCode.NOT_FOUND == unknown.value.code()
 
 
@@ -89,7 +90,10 @@ def test_a_client_that_pings_often_keeps_its_connection() -> None:
     hello = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + _frame(SETTINGS)
     with closing(server()) as thread:
         host, _, port = thread.start(nothing, anybody).rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=10) as line, line.makefile("rb") as heard:
+        with (
+            socket.create_connection((host, int(port)), timeout=PATIENCE) as line,
+            line.makefile("rb") as heard,
+        ):
             line.sendall(hello)
             for number in range(8):
                 line.sendall(_frame(PING, payload=bytes(7) + bytes([number])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.snapshots.conftest import MakeRuntime
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import PythonRuntime
 
@@ -50,7 +50,7 @@ def witness(make_runtime: MakeRuntime) -> PythonRuntime:
 def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
     """They are passed over; the state can still be gone back to."""
     runtime.execute("x = 1")
-    assert runtime.execute(LINE + forgery, timeout=20).state in ("kept", "rolled_back")
+    assert runtime.execute(LINE + forgery, timeout=PATIENCE).state in ("kept", "rolled_back")
     assert "1" == runtime.execute("x").value
     assert "rolled_back" == runtime.execute("x = 2; import os; os._exit(1)").state
     assert "1" == runtime.execute("x").value
@@ -69,7 +69,7 @@ def test_stopping_the_copies(runtime: PythonRuntime) -> None:
     """A copy that was stopped is woken when it is needed."""
     runtime.execute("x = 1")
     stop = SIGNAL_ALL.format(19)
-    assert "rolled_back" == runtime.execute(f"x = 2\n{stop}\nos._exit(1)", timeout=20).state
+    assert "rolled_back" == runtime.execute(f"x = 2\n{stop}\nos._exit(1)", timeout=PATIENCE).state
     assert "1" == runtime.execute("x").value
 
 
@@ -79,7 +79,7 @@ def test_bindings_that_no_copy_can_have(runtime: PythonRuntime) -> None:
     said = "{'op': 'bound', 'copy': copy, 'step': 8, 'at': 2**60, 'bindings': %s}"
     flood = f"for copy in range(3, 60):\n    line.send(json.dumps({said}).encode())\nos._exit(1)"
     for bindings in ("'AAAA'", "'!'", "'\\xe9' * 2000"):
-        assert "rolled_back" == runtime.execute(LINE + flood % bindings, timeout=20).state
+        assert "rolled_back" == runtime.execute(LINE + flood % bindings, timeout=PATIENCE).state
         assert "1" == runtime.execute("x").value
 
 
@@ -90,7 +90,7 @@ def test_a_successor_that_dies_at_once(runtime: PythonRuntime) -> None:
         "import cenote_worker.in_jail.kernel as k, os\nx = 2\n"
         "k.Kernel.revive = lambda self: os._exit(7)"
     )  # fmt: skip
-    result = runtime.execute("os._exit(1)", timeout=20)
+    result = runtime.execute("os._exit(1)", timeout=PATIENCE)
     assert ("rolled_back", 1) == (result.state, result.back_at)
     assert "1" == runtime.execute("x").value
 

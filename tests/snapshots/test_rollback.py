@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.snapshots.conftest import MakeRuntime
+from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import NotKeptError, UnavailableError, UsageError
@@ -229,7 +230,7 @@ def test_a_pipe_ends_though_a_snapshot_had_it(runtime: PythonRuntime) -> None:
     """A frozen copy holds no end of a pipe: who waits for its end would wait for ever."""
     ok(runtime.execute("import subprocess as s\np = s.Popen(['cat'], stdin=s.PIPE, stdout=s.PIPE)"))
     ok(runtime.execute("p.stdin.write(b'hello')"))
-    assert "b'hello'" == ok(runtime.execute("p.communicate()[0]", timeout=20))
+    assert "b'hello'" == ok(runtime.execute("p.communicate()[0]", timeout=PATIENCE))
 
 
 def test_a_cell_does_not_meet_snapshots(runtime: PythonRuntime) -> None:

@@ -41,7 +41,8 @@ LOOK = f"a, done, seen, met, found, {NUMBERED}"
 
 @pytest.fixture(scope="module")
 def full() -> Iterator[PythonRuntime]:
-    with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none")) as runtime:
+    """Nobody asks it for more than what it has in the end."""
+    with PythonRuntime(sandbox=SandboxPolicy(preload=(), snapshots="none", tracking=False)) as runtime:
         yield runtime
 
 

@@ -29,7 +29,7 @@ from hypothesis.stateful import (
 )
 from tests.descriptors import opened
 from tests.supervisor.frame_fuzzer import corpus
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError
@@ -338,7 +338,7 @@ class HostilePeer(RuleBasedStateMachine):
         """Whether the supervisor has passed its sentence: then the end is near, and is waited for."""
         if self.supervisor._sentence is None:
             return False
-        return self.process.wait(timeout=20) == -signal.SIGKILL
+        return self.process.wait(timeout=PATIENCE) == -signal.SIGKILL
 
 
 def _answer(number: int, kind: Ask) -> jail_pb2.WorkerFrame:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from queue import SimpleQueue
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnavailableError
@@ -102,7 +103,7 @@ def test_a_request_and_its_answer(jail: Jail) -> None:
     listener = Listener()
     jail.supervisor.submit(cell(listener))
     jail.answer()
-    outcome = listener.outcomes.get(timeout=10)
+    outcome = listener.outcomes.get(timeout=PATIENCE)
     assert isinstance(outcome, ExecutionResult)
     assert outcome.success
 
@@ -113,9 +114,9 @@ def test_no_cell_took_longer_than_it_was_waited_for(jail: Jail, said: float) -> 
     listener = Listener()
     jail.supervisor.submit(cell(listener))
     jail.answer(said)
-    outcome = listener.outcomes.get(timeout=10)
+    outcome = listener.outcomes.get(timeout=PATIENCE)
     assert isinstance(outcome, ExecutionResult)
-    assert 0 <= outcome.duration <= outcome.usage.wall < 10
+    assert 0 <= outcome.duration <= outcome.usage.wall < PATIENCE
 
 
 def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -123,7 +124,7 @@ def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytes
     first, refused, after = Listener(), Listener(), Listener()
     jail.supervisor.submit(cell(first))
     jail.answer()
-    first.outcomes.get(timeout=10)
+    first.outcomes.get(timeout=PATIENCE)
     with monkeypatch.context() as patch:
 
         def no_room(*_: object) -> None:
@@ -131,9 +132,9 @@ def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytes
 
         patch.setattr(module, "send_packet", no_room)
         jail.supervisor.submit(cell(refused))
-    outcome = refused.outcomes.get(timeout=10)
+    outcome = refused.outcomes.get(timeout=PATIENCE)
     assert isinstance(outcome, UnavailableError)
     assert "try again" in str(outcome)
     jail.supervisor.submit(cell(after))
     jail.answer()
-    assert isinstance(after.outcomes.get(timeout=10), ExecutionResult)
+    assert isinstance(after.outcomes.get(timeout=PATIENCE), ExecutionResult)

@@ -308,11 +308,12 @@ def _warm() -> None:
 
 
 def _quietly(work: Callable[[], None]) -> None:
+    """Whatever becomes of one runtime: the others are looked after all the same."""
     try:
         work()
-    except UnknownRuntimeError:
-        return  # deleted meanwhile
-    except (UnavailableError, IncompleteRestoreError):
-        return  # it is in use, or has something that would be lost
+    except IncompleteRestoreError:
+        return  # it has something that would be lost
     except CheckpointError as error:
         log.warning("a runtime cannot be put to sleep: %s", error)
+    except CenoteError:
+        return  # it is in use, or its jail has ended, or it was deleted meanwhile
