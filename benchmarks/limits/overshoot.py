@@ -6,6 +6,7 @@ The yardstick of the watchdog is a control group too, one that limits nothing: i
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 
 from cenote.runtime import PythonRuntime
@@ -38,7 +39,7 @@ class Overshoot:
 
 def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     policy = SandboxPolicy(memory=MEMORY, disk=8 * MEMORY, limits=limits, cpus=8, cell_timeout=30)
-    yardstick = groups.make(UNLIMITED)
+    yardstick = groups.make(UNLIMITED, ExitStack())  # which nobody closes: no sweep takes it
     try:
         with PythonRuntime(sandbox=policy) as runtime:
             runtime.core.start()

@@ -115,3 +115,46 @@ def test_few_processes(make_runtime: MakeRuntime) -> None:
     )
     # Copies that are kept no more take a moment to end.
     until(lambda: "True" == runtime.execute(forked).value)
+
+
+TRAPS = {
+    "ends whoever looks at it": "class T:\n    def __getattribute__(self, name): raise SystemExit(name)",
+    "its class has no module": "class M(type):\n    __module__ = property(lambda _: [].pop())\nclass T(metaclass=M): pass",
+    "its module is a number": "class T: __module__ = 5",
+    "says that it is a socket": "class T:\n    __module__ = 'socket'\n    def fileno(self): raise SystemExit",
+    "says that it is a file": "class T:\n    __module__, __slots__ = 'tempfile', ()",
+    "is not there any more": "def T():\n    view = memoryview(b'x')\n    view.release()\n    return view",
+}
+
+
+@pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
+def test_values_that_harm_whoever_looks_at_them(runtime: PythonRuntime, trap: str) -> None:
+    """Whoever goes on from a copy is asked what in it is of no use any more."""
+    runtime.execute(f"import mmap\n{trap}\ntrap, traps = T(), [T()]")
+    runtime.snapshot()
+    result = runtime.execute("import os; os._exit(1)")
+    assert ("rolled_back", 1) == (result.state, result.back_at)
+    assert "True" == runtime.execute("'trap' in globals()").value
+
+
+def test_a_state_that_answers_nothing(runtime: PythonRuntime) -> None:
+    """It is given up for the one before."""
+    runtime.execute("x = [1]")
+    sabotage = (
+        "import cenote_worker.in_jail.worker as worker, os\nworker.severed_names = lambda *_: os._exit(1)"
+    )
+    runtime.execute(f"{sabotage}\nx.append(2)")
+    runtime.snapshot()
+    result = runtime.execute("os._exit(1)", timeout=PATIENCE)
+    assert ("rolled_back", 1) == (result.state, result.back_at)
+    assert "[1]" == runtime.execute("x").value
+
+
+def test_a_state_that_says_it_has_answered(runtime: PythonRuntime) -> None:
+    """And has not, again and again: nobody waits for that for ever."""
+    runtime.execute(LINE + "import cenote_worker.in_jail.worker as worker")
+    lie = 'os.write(4, b\'{"op": "served"}\')'
+    runtime.execute(f"def end(*_): {lie}, os._exit(1)\nworker.severed_names = end")
+    runtime.snapshot()
+    assert "lost" == runtime.execute("os._exit(1)", timeout=PATIENCE).state
+    assert "2" == runtime.execute("1 + 1").value

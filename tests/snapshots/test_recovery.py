@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.recovery import Recovery
+from cenote_worker.supervisor.recovery import MOST_DEATHS, Recovery
 
 CRASH = Death(reason="signal 11")
 
@@ -57,6 +57,18 @@ def test_one_strike_for_each_request() -> None:
     assert not recovery.may_strike()
     recovery.begin()
     assert recovery.may_strike()
+
+
+def test_a_request_that_nobody_survives() -> None:
+    """One successor after the other: it is given up, and the next one begins anew."""
+    recovery = Recovery()
+    for _ in range(MOST_DEATHS):
+        recovery.revive(CRASH, 0)
+    assert not recovery.is_hopeless
+    recovery.revive(CRASH, 0)
+    assert recovery.is_hopeless
+    recovery.begin()
+    assert not recovery.is_hopeless
 
 
 def test_snapshots_are_given_up_before_a_cell_is_killed() -> None:

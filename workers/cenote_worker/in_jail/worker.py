@@ -103,6 +103,8 @@ class Worker:
         self._bound_only: frozenset[str] | None = None
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
+        self._is_new = False
+        """Whether this process has come of a copy, and has not answered anything."""
 
     def say_ready(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -181,6 +183,7 @@ class Worker:
         if self._values.hosts is not None:
             self._values.hosts.revive()
         self._copies.alive()
+        self._is_new = True
 
     def _adopt(self, step: int, bindings: bytes) -> None:
         """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
@@ -209,6 +212,9 @@ class Worker:
             self._looks_ahead = request.WhichOneof("body") != "execute"
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
+        if self._is_new:
+            self._is_new = False
+            self._copies.served()
         if content is not None:
             content.close()
 

@@ -13,6 +13,9 @@ from cenote_worker.supervisor.requests import JailRequest, Outcome
 STRIKE_SECONDS = 12.0
 """What a jail has to put a copy in the place of a worker that was killed; then it is ended as a whole."""
 
+MOST_DEATHS = 20
+"""Of workers during one request, before the jail is ended as a whole: its warden goes back step by step meanwhile."""
+
 
 @dataclass(slots=True)
 class Recovery:
@@ -22,7 +25,7 @@ class Recovery:
     told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
     spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
     all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back than
-    the running request.
+    the running request. deaths: of workers since that was sent.
     """
 
     struck: Death | None = None
@@ -32,10 +35,17 @@ class Recovery:
     spared: bool = False
     relieved: bool = False
     missing: bool = False
+    deaths: int = 0
 
     def begin(self) -> None:
         """Another request is about to be sent."""
         self.spared = self.relieved = False
+        self.deaths = 0
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether each worker that takes another's place dies, too."""
+        return self.deaths > MOST_DEATHS
 
     def may_relieve(self) -> bool:
         """Whether giving up snapshots may help: true once for each request."""
@@ -74,6 +84,7 @@ class Recovery:
     def revive(self, found: Death, step: int) -> bool:
         """A copy goes on. True when the state is another than the one before, or a request may have been lost."""
         death, self.struck = self.struck or found, None
+        self.deaths += 1
         changed = self.missing = step != self.head or self.touched
         nearest = self.head if self.setback is None else self.setback.before
         self.setback = Setback(death=death, step=step, before=nearest)

@@ -209,6 +209,9 @@ class Successors:
             self.control.thin()  # who tries again finds more room
         self._succeeded(pid)
         changed = self.recovery.revive(found, step)
+        if self.recovery.is_hopeless:
+            self._jail.end(found)
+            return
         self._chronicle.moved(step, self.recovery.setback)
         if self._work.running is not None and self._conversation.phase is Phase.BUSY:
             self._probe()

@@ -33,6 +33,9 @@ _SENDER_GONE: Final = b""
 
 _AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
+_MOST_TRIES: Final = 3
+"""One may die of the request that was meant for the worker before it, and nothing be wrong with the copy."""
+
 _MESSAGES_PER_TURN: Final = 64
 """Of the worker's line: one that floods it keeps nobody else waiting."""
 
@@ -43,7 +46,8 @@ class Watch:
 
     killed: whether it was told to kill the worker. wanted: the state that is to go on after that, if not the newest,
     and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive:
-    False until a worker that has come of a copy has said that it works.
+    False until a worker that has come of a copy has said that it works. tries: how many came one after the other of
+    that copy and died before they had answered anything.
     """
 
     worker: int
@@ -54,6 +58,7 @@ class Watch:
     pulse: Pulse
     killed: bool = False
     alive: bool = True
+    tries: int = 0
     wanted: tuple[int, Kept] | None = None
     told: dict[str, object] = field(default_factory=dict)
 
@@ -184,6 +189,8 @@ def _note(state: Watch, message: Message) -> None:
             _keep_bound(state, message)
         case "alive":
             state.alive = True
+        case "served":
+            state.tries = 0
         case _:
             state.shelf.name(number(message, "step"), str(message.get("label"))[:MAX_LABEL])
 
@@ -264,8 +271,9 @@ def _succeed(state: Watch, ending: Message) -> bool:
     wanted, state.wanted = state.wanted, None
     if wanted is not None:  # then it was killed, however young it was
         state.shelf.base = wanted[1]
-    elif not state.alive and state.shelf.base is not None:
-        state.shelf.drop(state.shelf.base)  # what comes of it dies at once
+    elif (not state.alive or state.tries >= _MOST_TRIES) and state.shelf.base is not None:
+        state.shelf.drop(state.shelf.base)  # what comes of it dies at once, or of whatever it is asked
+        state.tries = 0
     while (kept := state.shelf.base) is not None:
         if end_younger(kept.born, state.shelf.pids) and (pid := kept.wake()) is not None:
             _revive(state, kept, pid)
@@ -279,6 +287,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
 
 def _revive(state: Watch, kept: Kept, pid: int) -> None:
     state.worker, state.killed, state.alive, state.told = pid, False, False, {}
+    state.tries += 1
     state.oom_kills = usage.oom_kills(_PROC)
     state.pulse.copied(pid)
     if pid == kept.copy.pid:

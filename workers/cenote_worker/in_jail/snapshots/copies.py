@@ -233,6 +233,11 @@ class Copies:
         assert self._line is not None
         say(self._line, {"op": "alive"})
 
+    def served(self) -> None:
+        """This process has come of a copy, and has answered something. Raises OSError."""
+        assert self._line is not None
+        say(self._line, {"op": "served"})
+
     def label(self, text: str) -> None:
         """Names the copy of this state. Raises OSError."""
         assert self._line is not None

@@ -20,6 +20,7 @@ from typing import Final
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
 from cenote_worker.in_jail.snapshots.own_files import part, take_again
 from cenote_worker.memory_unsafe import address_of
+from cenote_worker.tracking.classes import module_of, qualname
 from cenote_worker.tracking.locks import Locks, locks_on
 
 MAX_NAMES: Final = 20
@@ -124,11 +125,12 @@ class _Common:
         if self._kind is None:  # as `multiprocessing` would have made it, too
             return False
         array = getattr(sys.modules.get("numpy"), "ndarray", memoryview)
-        while type(value) in (array, memoryview):
-            value = value.obj if type(value) is memoryview else value.base  # type: ignore[attr-defined]
+        with suppress(ValueError):  # a view that was released
+            while type(value) in (array, memoryview):
+                value = value.obj if type(value) is memoryview else value.base  # type: ignore[attr-defined]
         if type(value) is self._kind:
             return self._is_at(value)
-        return type(value).__module__.startswith(_SHARING) and bool(self._found())
+        return module_of(type(value)).startswith(_SHARING) and bool(self._found())
 
     def _is_at(self, memory: object) -> bool:
         try:
@@ -156,8 +158,9 @@ def _inner(value: object, most: int) -> tuple[object, ...]:
     """What is in a plain container of at most so many."""
     if type(value) is dict and len(value) <= most:
         return tuple(value.values())
-    if isinstance(value, list | tuple) and type(value) in (list, tuple) and len(value) <= most:
-        return tuple(value)
+    # Not by `isinstance`, which asks the value.
+    if type(value) in (list, tuple) and len(value) <= most:  # type: ignore[arg-type]
+        return tuple(value)  # type: ignore[arg-type]
     return ()
 
 
@@ -165,13 +168,20 @@ def _has(value: object, links: Collection[int], pipes: Collection[int]) -> bool:
     """Only an object of the standard library is asked for its descriptor: any other may do anything."""
     if type(value) is int:
         return value in pipes
-    if type(value).__module__ == "tempfile":  # asked itself, one that is in memory would make a file
+    if _home(value) == "tempfile":  # asked itself, one that is in memory would make a file
         value = vars(value).get("_file")
-    if type(value).__module__ not in _MODULES:
+    if _home(value) not in _MODULES:
         return False
     with suppress(Exception):
         return value.fileno() in links  # type: ignore[attr-defined]
     return False
+
+
+def _home(value: object) -> str:
+    """The module of the value's class, if it has it: any class may say that it is of one."""
+    kind = type(value)
+    home = module_of(kind)
+    return home if vars(sys.modules.get(home, object)).get(qualname(kind)) is kind else ""
 
 
 def _nameless() -> Iterator[int]:
