@@ -119,7 +119,8 @@ def test_few_processes(make_runtime: MakeRuntime) -> None:
 
 TRAPS = {
     "ends whoever looks at it": "class T:\n    def __getattribute__(self, name): raise SystemExit(name)",
-    "its class has no module": "class M(type):\n    __module__ = property(lambda _: [].pop())\nclass T(metaclass=M): pass",
+    "its class has no module": "class M(type):\n    __module__ = property(lambda _: [].pop())\n"
+    "class T(metaclass=M): pass",
     "its module is a number": "class T: __module__ = 5",
     "says that it is a socket": "class T:\n    __module__ = 'socket'\n    def fileno(self): raise SystemExit",
     "says that it is a file": "class T:\n    __module__, __slots__ = 'tempfile', ()",
