@@ -29,7 +29,7 @@ ANYTHING: Final = Location("*")
 """Read or written by a step of which no more is known: whatever there is."""
 
 HIDDEN: Final = ("random", "numpy.random", "torch.random", "environ", "cwd", "sys.path", "warnings", "logging",
-                 "locale", "matplotlib", "pandas", "decimal", "numpy", "torch")  # fmt: skip
+                 "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch")  # fmt: skip
 """State of the process that programs can see, that no name leads to, and that can be carried from one process to
 another. Of some libraries there is more, which only its own steps can make again."""
 

@@ -8,7 +8,7 @@ from typing import Final
 from cenote.harness.plan_contents import Contents, effects
 from cenote.harness.plan_course import Course
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import HIDDEN, LEFT_BEHIND, TREE, Location, Version, key_of, kind_of
+from cenote_worker.trace import ABSENT, HIDDEN, LEFT_BEHIND, TREE, Location, Version, key_of, kind_of
 
 LOST: Final = Version("?lost")
 """Of what is in a stored state otherwise than it was."""
@@ -77,9 +77,13 @@ def _is_in_doubt(location: Location, base: int) -> bool:
     return base != START
 
 
-def beyond_storing(locations: Iterable[Location]) -> frozenset[Location]:
-    """Those that no checkpoint has, whatever they hold."""
-    return frozenset(one for one in locations if kind_of(one) == "hidden" and key_of(one) not in HIDDEN)
+def beyond_storing(versions: Mapping[Location, Version]) -> frozenset[Location]:
+    """Those that no checkpoint has, whatever they hold; unless there was nothing, as in any fresh process."""
+    return frozenset(
+        one
+        for one, version in versions.items()
+        if kind_of(one) == "hidden" and key_of(one) not in HIDDEN and version != ABSENT
+    )
 
 
 def newest_first(stored: Mapping[int, int], shared: Iterable[int], *, behind: Sequence[int]) -> list[int]:

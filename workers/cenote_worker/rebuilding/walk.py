@@ -50,7 +50,7 @@ _CWD: Final = hidden("cwd")
 """It is stored too. But its folder may have to be made first, by the steps that have made it."""
 
 _UNSTORED_STATES: Final = frozenset(
-    (*map(hidden, ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
+    (*map(hidden, ("logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy")), LIBRARIES)
 )
 """Those that are as in a fresh runtime in one that was restored, too, unless a stored state has them."""
 

@@ -41,7 +41,7 @@ def put(taken: Mapping[str, object]) -> None:
         raise
 
 
-SETTINGS: Final = ("logging", "locale", "matplotlib", "pandas", "decimal", "numpy", "torch")
+SETTINGS: Final = ("logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch")
 """How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
 
 
@@ -92,6 +92,19 @@ def _take_filters() -> object:
 def _put_filters(filters: list[Any]) -> None:
     warnings.resetwarnings()  # tells the interpreter that what it knows of them is old
     warnings.filters[:] = filters  # type: ignore[index]
+
+
+def _take_identity() -> object:
+    """What the namespace says it is, and is in. Who has handlers of signals has others in another process."""
+    table = vars(sys.modules["__main__"])
+    return {key: table[key] for key in ("__name__", "__package__") if key in table}
+
+
+def _put_identity(said: Mapping[str, object]) -> None:
+    table = vars(sys.modules["__main__"])
+    for key in ("__name__", "__package__"):
+        table.pop(key, None)
+    table.update(said)
 
 
 def _take_locale() -> object:
@@ -256,6 +269,7 @@ _STATES: Final[Mapping[str, _Carried]] = {
     "warnings": (_take_filters, _put_filters),
     "logging": (_take_logging, _put_logging),
     "locale": (_take_locale, _put_locale),
+    "process": (_take_identity, _put_identity),
     "matplotlib": (_take_matplotlib, _put_matplotlib),
     "pandas": (_take_pandas, _put_pandas),
     "decimal": (lambda: decimal.getcontext().copy(), decimal.setcontext),
