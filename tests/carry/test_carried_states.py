@@ -18,6 +18,7 @@ CHANGES = {
     "logging": "import logging\nlogging.getLogger('a.b').setLevel(10)\nlogging.getLogger().setLevel(40)\n"
     "logging.getLogger('quiet').addHandler(logging.NullHandler())",
     "locale": "import locale\nlocale.setlocale(locale.LC_ALL, 'C.UTF-8')",
+    "process": "__name__ = 'other'\n__package__ = 'home'",
     "decimal": "import decimal\ndecimal.getcontext().prec = 5",
     "numpy": "import numpy as np\nnp.set_printoptions(precision=2)\nnp.seterr(all='raise')",
     "pandas": "import pandas as pd\npd.set_option('display.max_rows', 7)",
@@ -35,6 +36,7 @@ BACK = {
     "logging": "logging.getLogger('a.b').setLevel(0)\nlogging.getLogger('c').setLevel(20)\n"
     "logging.getLogger('quiet').handlers.clear()\nlogging.getLogger('a.b').addHandler(logging.NullHandler())",
     "locale": "locale.setlocale(locale.LC_ALL, 'C')",
+    "process": "__name__ = '__main__'",
     "decimal": "decimal.getcontext().prec = 9",
     "numpy": "np.set_printoptions(precision=4)\nnp.seterr(all='warn')",
     "pandas": "pd.set_option('display.max_rows', 8)",

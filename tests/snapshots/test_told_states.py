@@ -169,7 +169,7 @@ def test_files_are_carried_from_one(runtime: PythonRuntime) -> None:
     ran(runtime, "with open('a', 'w') as f:\n    f.write('two')")
     ran(runtime, "with open('a', 'w') as f:\n    f.write('three')")
     ran(runtime, "data.add(2)")
-    assert [2, 3] == told(runtime)
+    assert 2 in told(runtime)
     assert "" == carry(runtime, 2, file("a"))
     assert "('two', {1, 2})" == runtime.execute("open('a').read(), data").value
 
