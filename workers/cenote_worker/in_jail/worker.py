@@ -31,9 +31,9 @@ from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about
 from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.costly_names import CostlyNames
-from cenote_worker.in_jail.snapshots.holdings import severed_names
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
+from cenote_worker.in_jail.snapshots.severed import severed_names
 from cenote_worker.in_jail.snapshots.sweeping_calls import sweep_of
 from cenote_worker.in_jail.snapshots.unsharing import unshare
 from cenote_worker.in_jail.values import Values
