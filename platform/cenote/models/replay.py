@@ -11,7 +11,7 @@ from cenote.models.base import Model, closing
 from cenote.models.errors import ReplayMismatchError, ScriptExhaustedError
 from cenote.models.messages import Message
 from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
-from cenote.models.turn import ModelChunk, ModelTurn, cut
+from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut
 from cenote_security.errors import UsageError
 
 MAX_DIFF = 4_000
@@ -27,8 +27,7 @@ class ReplayModel(Model):
     """
 
     def __init__(self, path: str | PathLike[str], *, chunk_size: int = 7) -> None:
-        if not isinstance(chunk_size, int) or chunk_size < 1:
-            raise UsageError(f"chunk_size is a number of characters, at least 1, not {chunk_size!r:.100}")
+        check_chunk_size(chunk_size)
         if not isinstance(path, str | PathLike):
             raise UsageError(f"a recording is a file; give its path, not {path!r:.100}")
         self._path = Path(path)

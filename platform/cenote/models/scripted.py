@@ -8,7 +8,7 @@ from cenote.models.base import Model
 from cenote.models.errors import ModelInterruptedError, ScriptExhaustedError
 from cenote.models.estimate import estimate_usage
 from cenote.models.messages import Message
-from cenote.models.turn import ModelChunk, ModelTurn, cut
+from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut
 from cenote_security.errors import UsageError
 
 Line = str | ModelTurn | Exception | Callable[[Sequence[Message]], str | ModelTurn]
@@ -28,8 +28,7 @@ class ScriptedModel(Model):
             raise UsageError("a script is a list of turns; put the text in brackets: ScriptedModel([text])")
         if not isinstance(script, Iterable):
             raise UsageError(f"a script is a list of turns, not {script!r:.100}")
-        if not isinstance(chunk_size, int) or chunk_size < 1:
-            raise UsageError(f"chunk_size is a number of characters, at least 1, not {chunk_size!r:.100}")
+        check_chunk_size(chunk_size)
         self.model_id = model_id
         self._script = tuple(script)
         for line in self._script:

@@ -40,3 +40,9 @@ ModelChunk = str | ModelTurn
 def cut(text: str, size: int) -> Iterator[str]:
     """`text` in the pieces in which a model without a network delivers it."""
     return (text[start : start + size] for start in range(0, len(text), size))
+
+
+def check_chunk_size(size: object) -> None:
+    """Raises UsageError for what `cut` cannot do with."""
+    if not isinstance(size, int) or size < 1:
+        raise UsageError(f"chunk_size is a number of characters, at least 1, not {size!r:.100}")
