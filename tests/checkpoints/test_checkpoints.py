@@ -422,6 +422,21 @@ def test_nobody_loses_anything_with_a_durable_runtimes_jail(make_runtime: Make, 
     assert "[2]" == value(runtime, "x")
 
 
+def test_a_durable_runtime_goes_on_from_no_older_state_than_what_was_acknowledged(
+    make_runtime: Make, folder: Path
+) -> None:
+    """A crash behind steps of which no snapshot is kept finds an older snapshot, and a checkpoint with all."""
+    runtime = make_runtime(store=folder, name="r", durable=True)
+    value(runtime, "x = [1]")
+    value(runtime, "import threading\nthread = threading.Thread(target=threading.Event().wait, daemon=True)")
+    value(runtime, "thread.start()")
+    value(runtime, "x.append(2)")
+    crashed = runtime.execute("x.append(3); import os; os._exit(1)")
+    assert "rolled_back" == crashed.state
+    assert "the state after step 4" in str(crashed.error)
+    assert "[1, 2]" == value(runtime, "x")
+
+
 def test_a_step_whose_jail_is_gone_is_not_acknowledged(make_runtime: Make, folder: Path) -> None:
     """Another jail that was filled meanwhile does not have what it did: storing that would call it safe."""
     runtime = make_runtime(store=folder, name="r", durable=True)

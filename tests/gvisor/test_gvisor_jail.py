@@ -98,19 +98,25 @@ def test_a_cell_can_be_interrupted(gvisor: PythonRuntime) -> None:
     assert ("time", "kept", "7") == (result.error.reason, result.state, value(gvisor, "kept"))
 
 
-@pytest.mark.parametrize(
-    ("code", "reason"),
-    [
-        ("import os; os._exit(3)", "exit"),
-        ("import ctypes; ctypes.string_at(0)", "signal 11"),
-        ("rows = []\nwhile True: rows.append(bytearray(b'x' * 2**24))", "memory"),
-    ],
-)
-def test_the_end_has_its_reason(gvisor: PythonRuntime, code: str, reason: str) -> None:
-    """The state is lost and the next cell runs in a fresh jail."""
-    result = gvisor.execute(code, timeout=60)
+@pytest.mark.usefixtures("gvisor")
+def test_a_crash_costs_what_no_cell_has_bound() -> None:
+    """Nothing is copied at this level, but the warden makes the beginning anew, with small values that were bound."""
+    ends = {"exit": "import os; os._exit(3)", "signal 11": "import ctypes; ctypes.string_at(0)"}
+    with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as runtime:
+        value(runtime, "kept, rows = 7, []")
+        for reason, code in ends.items():
+            value(runtime, "rows.append(object())")
+            result = runtime.execute(code, timeout=60)
+            assert result.error is not None
+            assert (reason, "rolled_back") == (result.error.reason, result.state)
+            assert "(7, [])" == value(runtime, "kept, rows")
+
+
+def test_too_much_memory_costs_the_state(gvisor: PythonRuntime) -> None:
+    """It is lost, and the next cell runs in a fresh jail."""
+    result = gvisor.execute("rows = []\nwhile True: rows.append(bytearray(b'x' * 2**24))", timeout=60)
     assert result.error is not None
-    assert (reason, "lost", "2") == (result.error.reason, result.state, value(gvisor, "1 + 1"))
+    assert ("memory", "lost", "2") == (result.error.reason, result.state, value(gvisor, "1 + 1"))
 
 
 def test_the_disk_has_its_limit(gvisor: PythonRuntime) -> None:

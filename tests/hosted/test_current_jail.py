@@ -38,7 +38,7 @@ def guest() -> Seat:
 @pytest.fixture
 def jail(ended: Ended, guest: Seat) -> CurrentJail:
     """One that its owner and a guest have used."""
-    jail = CurrentJail()
+    jail = CurrentJail(lambda: False)
     jail.supervisor = cast("Supervisor", ended)
     for seat in (OWNER, guest):
         jail.used(seat, cast("Supervisor", ended))
@@ -76,14 +76,14 @@ def test_nobody_hears_of_a_jail_that_was_exchanged(jail: CurrentJail, ended: End
 
 
 def test_the_end_of_a_jail_that_another_process_left_is_the_owner_s_news(guest: Seat) -> None:
-    jail = CurrentJail()
+    jail = CurrentJail(lambda: False)
     jail.bereave(KILLED)
     assert [None, KILLED, None] == [jail.unheard(guest), jail.unheard(OWNER), jail.unheard(OWNER)]
 
 
 def test_what_was_heard_while_a_jail_was_taken_over_is_not_told_again(ended: Ended) -> None:
     """The request that was under way can come to its end before the take-over does."""
-    jail = CurrentJail()
+    jail = CurrentJail(lambda: False)
 
     def supervise() -> Supervisor:
         ended.death = KILLED

@@ -57,12 +57,13 @@ def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
 
 
 def test_killing_the_copies(runtime: PythonRuntime) -> None:
-    """With them goes what a crash could have fallen back to: then the state is lost, and said to be."""
-    runtime.execute("x = 1")
-    kill = SIGNAL_ALL.format(9)
-    assert runtime.execute(kill).success
-    assert "lost" == runtime.execute(f"{kill}\nos._exit(1)").state
-    assert "2" == runtime.execute("1 + 1").value
+    """With them goes what has to be copied; what the runtime began with, and bound since, the warden keeps itself."""
+    runtime.execute("x = []")
+    runtime.execute("x.append(object())")
+    runtime.snapshot()
+    crashed = runtime.execute(f"{SIGNAL_ALL.format(9)}\nos._exit(1)")
+    assert ("rolled_back", 1) == (crashed.state, crashed.back_at)
+    assert "[]" == runtime.execute("x").value
 
 
 def test_stopping_the_copies(runtime: PythonRuntime) -> None:

@@ -196,11 +196,16 @@ def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[
     assert [0, 1] == steps(shelf)
 
 
-def test_who_loses_a_copy_does_not_fall_back_to_what_the_worker_has_begun_with(pids: list[int]) -> None:
-    """Unless that is asked for: a checkpoint may have more."""
+@pytest.mark.parametrize("how", ["its end was heard of", "it did not wake"])
+def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how: str) -> None:
+    """If that is what the worker has begun with and bound, nothing can kill it."""
     shelf = Shelf()
     assert shelf.add_beginning(pids[0], 0, 7)
-    shelf.add(pids[1], 1, 7, socket.socketpair()[0])
-    shelf.lose(pids[1])
-    assert (None, [0]) == (shelf.base, steps(shelf))
-    assert shelf.find(0) is not None
+    assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
+    shelf.add(pids[1], 2, 7, socket.socketpair()[0])
+    if how == "it did not wake":
+        assert shelf.base is not None
+        shelf.give_up(shelf.base.copy)
+    else:
+        shelf.forget(pids[1])
+    assert ([0, 1], shelf.find(1)) == (steps(shelf), shelf.base)

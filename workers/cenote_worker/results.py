@@ -111,7 +111,8 @@ class ExecutionResult:
     notices: what other authors did to names that this one relies on, since this one's cell before.
     trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
     unkept: why the state before the cell is not kept as a snapshot; empty when it is.
-    back_at: of a cell that was rolled back: the step whose end the namespace is back at, 0 for the beginning.
+    back_at: of a cell that was rolled back: the step whose end the namespace is back at, 0 for the beginning; None
+    where the next cell starts from a checkpoint, which the error names.
     """
 
     success: bool

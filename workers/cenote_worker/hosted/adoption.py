@@ -138,7 +138,7 @@ class _Takeover:
         return []
 
     def _supervise(self, ends: JailEnds, held: Sequence[Listener], listener: Listener | None) -> Supervisor:
-        left = succession(self._kept, self._story, ends, held, listener)
+        left = succession(self._kept, self._story, ends, held, listener, self._runtime.is_stored)
         supervisor = self._kept.supervise(ends, self._story, self._runtime.ledger, left)
         if self._call is not None and left.underway is not None:
             self._call.begun(partial(supervisor.withdraw, left.underway.request))

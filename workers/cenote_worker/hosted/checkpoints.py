@@ -289,7 +289,11 @@ class Checkpoints:
 
     @property
     def exact(self) -> bool:
-        return self.durable and not self._unstored and not self._runtime.rerunning().under_way
+        return self.is_current and not self._unstored
+
+    @property
+    def is_current(self) -> bool:
+        return self.durable and not self._runtime.rerunning().under_way
 
     def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
         return Durable(listener, self._acknowledger, source, key) if self.durable else listener

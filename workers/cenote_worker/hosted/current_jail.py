@@ -15,12 +15,24 @@ RESET: Final = Death(reason="reset", text="the owner of the runtime has reset it
 class CurrentJail:
     """Of one runtime, whose `turn` its callers have; only `heard` and `lost` are called on any thread, without it."""
 
-    def __init__(self) -> None:
-        self.supervisor: Supervisor | None = None
-        """Of the jail that runs now, or of the last one."""
+    def __init__(self, is_stored: Callable[[], bool]) -> None:
+        """is_stored: see `Supervisor.is_stored`."""
+        self._is_stored = is_stored
+        self._supervisor: Supervisor | None = None
         self._relied: dict[Seat, Supervisor | None] = {}
         """The jail that each seat has used, None while it is taken over; no entry once its holder heard its end."""
         self._bereft: Death | None = None
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Of the jail that runs now, or of the last one."""
+        return self._supervisor
+
+    @supervisor.setter
+    def supervisor(self, supervisor: Supervisor | None) -> None:
+        self._supervisor = supervisor
+        if supervisor is not None:
+            supervisor.is_stored = self._is_stored
 
     @property
     def running(self) -> Supervisor | None:

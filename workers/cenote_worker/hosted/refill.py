@@ -36,6 +36,12 @@ class Refill(Protocol):
     def exact(self) -> bool:
         """Whether that is what everybody was told last: then nobody has lost anything with a jail that ended."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody hears of any change before it is stored, and so no jail goes on from an older state than
+        that. On any thread.
+        """
+
     def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
         """A listener of a request to that jail, which hears of what it did when it may be relied on.
 
@@ -92,6 +98,7 @@ class NoRefill:
     begins_with = ""
     step: int = START
     exact = False
+    is_current = False
 
     def acknowledging(self, listener: Listener, _source: Source, _key: str) -> Listener:
         return listener

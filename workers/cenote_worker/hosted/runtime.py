@@ -77,7 +77,7 @@ class HostedRuntime:
         """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
         self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
-        self.jail = CurrentJail()
+        self.jail = CurrentJail(self.is_stored)
         """Under `turn`."""
         self._at_hand: Supervisor | None = None
         """Under `turn`, for whoever has it without having waited; see `at_hand`."""
@@ -164,6 +164,10 @@ class HostedRuntime:
             self.check_open()
             self.jail.supervisor = supervisor = self._fresh.make_again(self._step)
             self.jail.used(OWNER, supervisor)
+
+    def is_stored(self) -> bool:
+        """Whether another jail begins with what everybody was told last. On any thread."""
+        return not self._closed and self.refill.is_current
 
     @property
     def running(self) -> bool:

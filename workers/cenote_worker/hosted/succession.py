@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_security.errors import JailLostError
@@ -40,11 +40,16 @@ def vanished(request: Request) -> Outcome:
 
 
 def succession(
-    kept: KeptRuntime, story: JailStory, ends: JailEnds, held: Sequence[Listener], listener: Listener | None
+    kept: KeptRuntime,
+    story: JailStory,
+    ends: JailEnds,
+    held: Sequence[Listener],
+    listener: Listener | None,
+    is_stored: Callable[[], bool],
 ) -> Succession:
     """How the former supervisor left its jail. listener: hears of the request that is under way, if one is.
 
-    held: likewise, of each that was answered before.
+    held: likewise, of each that was answered before. is_stored: see Succession.
     """
     under = None
     if story.request is not None:
@@ -62,6 +67,7 @@ def succession(
         head=story.jail.head,
         setback=_setback(story.setback),
         skip=lambda: kept.take_up(ends, story),
+        is_stored=is_stored,
     )
 
 

@@ -115,7 +115,7 @@ class Succession:
     ready: whether the jail has said that it is. number: of the last request. begun: the counters when that began.
     answered: requests before it, of whose answers nobody has heard, in order. background: what was printed behind
     them. head: the step whose end the namespace is at. setback: what nobody was told of yet. skip: called before
-    anything is read from the frames socket.
+    anything is read from the frames socket. is_stored: see `Supervisor.is_stored`.
     """
 
     ready: bool
@@ -124,6 +124,7 @@ class Succession:
     underway: Underway | None
     background: Sequence[Piece]
     skip: Callable[[], None]
+    is_stored: Callable[[], bool]
     answered: Sequence[Underway] = ()
     head: int = 0
     setback: Setback | None = None

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import Protocol
+from typing import Final, Protocol
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NotKeptError, ProtocolViolation, RolledBackError, UnavailableError
@@ -32,6 +32,11 @@ from cenote_worker.supervisor.work import Work
 
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
+_FELL_BEHIND: Final = Death(
+    reason="killed",
+    text="the runtime's process was killed while it was taken over, and so was the newest copy of it",
+)
+
 
 class Jail(Protocol):
     """What is needed of whoever owns the jail, under its lock."""
@@ -52,6 +57,9 @@ class Jail(Protocol):
 
     def send(self, request: JailRequest) -> None:
         """Now, the running one."""
+
+    def is_stored(self) -> bool:
+        """Whether another jail begins with what everybody was told last."""
 
     def send_next(self) -> None:
         """Whatever waits, if nothing is under way."""
@@ -146,6 +154,9 @@ class Successors:
         return True
 
     def never_left(self, found: NeverLeft) -> None:
+        if found.step != self.recovery.head and self._jail.is_stored():
+            self._jail.end(_FELL_BEHIND)
+            return
         running = self._work.take_running()
         self.recovery.found_at(found.step)
         setback = self.recovery.told()
@@ -209,7 +220,7 @@ class Successors:
             self.control.thin()  # who tries again finds more room
         self._succeeded(pid)
         changed = self.recovery.revive(found, step)
-        if self.recovery.is_hopeless:
+        if self.recovery.is_hopeless or (changed and self._jail.is_stored()):
             self._jail.end(found)
             return
         self._chronicle.moved(step, self.recovery.setback)

@@ -97,6 +97,11 @@ class Supervisor:
             hosts=self.hosts,
         )
         self._recovery, self._control = self._successors.recovery, self._successors.control
+        self.is_stored: Callable[[], bool] = (
+            _nothing_is_stored if succession is None else succession.is_stored
+        )
+        """Whether another jail begins with what everybody was told last: then this one never goes on from a state
+        before that. On any thread, under the lock."""
         self.strike = self._successors.strike
         """See there, as for what is asked of the warden about kept states."""
         self.hold, self.snapshots = self._successors.hold, self._successors.snapshots
@@ -482,6 +487,10 @@ class Supervisor:
         self._reactor.unwatch(self._ends.control.fileno())
         self.hosts.close()
         self._grip.release()
+
+
+def _nothing_is_stored() -> bool:
+    return False
 
 
 def _broken(violation: ProtocolViolation) -> Death:

@@ -229,15 +229,6 @@ class Shelf:
                 self._remove(state)
                 state.copy.close()
 
-    def lose(self, pid: int) -> None:
-        """A copy was killed. Nobody falls back from it to what the worker began with, which nothing can kill, unless
-        that is asked for: all steps since would be lost, of which there may be a checkpoint.
-        """
-        base = self.base
-        self.forget(pid)
-        if self.base is not base and self.base is not None and isinstance(self.base.copy, Origin):
-            self.base = None
-
     def give_up(self, copy: Copy | Origin) -> None:
         """It is broken, and with it all that rests on it."""
         for state in tuple(self._states):

@@ -213,7 +213,7 @@ def _keep_bound(state: Watch, message: Message) -> None:
 def _part_with(state: Watch, pid: int) -> None:
     """A child has ended, which may have been a copy."""
     ours = pid in state.shelf.pids
-    state.shelf.lose(pid)
+    state.shelf.forget(pid)
     if ours:
         _tell_gone(state, pid)
 
