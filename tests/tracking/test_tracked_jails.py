@@ -15,7 +15,7 @@ from cenote import PythonRuntime, SandboxPolicy, Variable
 from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, kind_of, module, name
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def runtime() -> Iterator[PythonRuntime]:
     with PythonRuntime(sandbox=SandboxPolicy(preload=("numpy",))) as made:
         yield made
