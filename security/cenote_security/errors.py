@@ -504,7 +504,8 @@ class OutcomeUnknownError(CenoteError):
         self.reason = reason
 
     def __str__(self) -> str:
+        runtime = f"runtime {self.runtime}" if self.runtime else "the runtime"
         return (
-            f"what became of request {self.key} to runtime {self.runtime} is unknown ({self.reason}); "
+            f"what became of request {self.key} to {runtime} is unknown ({self.reason}); "
             f"ask with runtime.outcome({self.key!r}) before you repeat it"
         )

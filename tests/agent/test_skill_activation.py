@@ -126,6 +126,8 @@ async def test_files_of_a_skill_are_read_on_demand(tmp_path: Path) -> None:
 
 async def test_skills_of_a_directory(tmp_path: Path) -> None:
     """`skills_dir` takes one folder or several, beside `skills`."""
+    with pytest.raises(UsageError, match="skills_dir is a path"):
+        CaveAgent(ScriptedModel([]), skills_dir=b"skills")  # type: ignore[arg-type]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "SKILL.md").write_text(f"---\nname: {name}\ndescription: Does {name}.\n---\n")

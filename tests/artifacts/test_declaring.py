@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,13 @@ def test_what_is_no_artifact_is_refused(name: str, kind: str) -> None:
     """Names that lead out of the working directory among them."""
     with pytest.raises(UsageError):
         Artifact(name, kind)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("given", ["shop.py", 5])
+def test_dependencies_are_a_list(given: Any) -> None:
+    """A text would be one of its letters."""
+    with pytest.raises(UsageError, match="depends_on is a list"):
+        Artifact("report.md", "document", depends_on=given)
 
 
 def test_an_unknown_dependency_is_answered_with_the_nearest() -> None:

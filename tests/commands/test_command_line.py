@@ -79,6 +79,17 @@ def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
     assert (130, "cenote: interrupted\n") == (done.returncode, done.stderr)
 
 
+def test_the_package_is_the_program_too() -> None:
+    """For an interpreter whose programs are not on the path."""
+    done = subprocess.run(
+        [sys.executable, "-m", "cenote", "exec", "-c", "print(6 * 7)"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (0, "42\n", "") == (done.returncode, done.stdout, done.stderr)
+
+
 @pytest.mark.parametrize(
     ("error", "status"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,13 @@ async def test_a_stage_has_to_fit_the_next_one() -> None:
         await two.run(1)
     with pytest.raises(UsageError, match="equally many"):
         _ = race(nothing, Step(member, "Do.", gives="x")).gives
-    for wrong in (lambda: gather(), lambda: gather(nothing, two), lambda: Step(member, " ")):
+    no_names: Any = 5
+    for wrong in (
+        lambda: gather(),
+        lambda: gather(nothing, two),
+        lambda: Step(member, " "),
+        lambda: Step(member, "Do.", takes=no_names),
+    ):
         with pytest.raises(UsageError):
             wrong()
     other = Team("other").add("b", model=ScriptedModel([]))

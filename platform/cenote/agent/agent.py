@@ -334,6 +334,8 @@ def _listed(given: Iterable[_T] | None, name: str) -> list[_T]:
 
 
 def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill]:
+    if isinstance(folders, bytes):
+        raise UsageError(f"skills_dir is a path, or a list of paths, not {folders!r:.100}")
     paths = [folders] if isinstance(folders, str | Path) else _listed(folders, "skills_dir")
     return [skill for path in paths for skill in SkillDiscovery.from_directory(path)]
 

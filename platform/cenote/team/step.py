@@ -33,6 +33,8 @@ class Step(Work):
             raise UsageError(f"a task is a text, not {task!r}")
         self.member = member
         self.task = task
+        if not isinstance(takes, str | Sequence):
+            raise UsageError(f"takes is a name of a variable, or a list of such names, not {takes!r:.100}")
         self.inputs = (takes,) if isinstance(takes, str) else tuple(takes)
         self.output = gives
         for name in (*self.inputs, *((gives,) if gives is not None else ())):

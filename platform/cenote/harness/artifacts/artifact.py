@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -34,6 +35,8 @@ class Artifact:
     depends_on: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if isinstance(self.depends_on, str) or not isinstance(self.depends_on, Iterable):
+            raise UsageError(f"depends_on is a list of names of artifacts, not {self.depends_on!r:.100}")
         object.__setattr__(self, "depends_on", tuple(self.depends_on))
         if self.kind not in KINDS:
             raise UsageError(f"kind is one of {', '.join(KINDS)}, not {self.kind!r}")
