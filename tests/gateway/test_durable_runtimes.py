@@ -69,6 +69,18 @@ def owner(world: World) -> Iterator[Owner]:
     owner.close()
 
 
+def test_it_goes_on_from_no_older_state_than_what_was_acknowledged(owner: Owner) -> None:
+    """An older snapshot is kept, behind a crash, and a stored state with all steps."""
+    runtime = owner.runtime(sandbox=SandboxPolicy(preload=(), memory="256MiB"))
+    runtime.execute("x = [1]")
+    runtime.execute(
+        "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nx.append(2)"
+    )
+    crashed = runtime.execute("x.append(3); import os; os._exit(1)")
+    assert "rolled_back" == crashed.state, crashed
+    assert "[1, 2]" == runtime.execute("x").value
+
+
 def test_it_is_there_again(either: World) -> None:
     """With its names, its files, its record, and the numbers of its steps."""
     owner = Owner(either)
