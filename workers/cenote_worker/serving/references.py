@@ -90,7 +90,7 @@ class ReferenceStore(Protocol):
         """The sealed value for one more user, who closes it. Nothing is copied on the same node."""
 
     def content_here(self, reference: str, tenant: str) -> Content | None:
-        """As `content`, at once or not at all: never blocks, and raises nothing."""
+        """As `content`, where that takes no more than a question to somebody on this machine; else None."""
 
     def hold(self, reference: str, tenant: str, *, holder: str, lease: float) -> ReferenceRecord:
         """Keeps the value for one more holder, or for longer: a lease never becomes shorter."""
