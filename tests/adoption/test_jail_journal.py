@@ -17,6 +17,7 @@ from cenote_worker.frames import send_packet
 from cenote_worker.journal.file import JournalFile
 from cenote_worker.journal.jail_journal import JailJournal
 from cenote_worker.journal.journal import TIDY_SIZE, Journal
+from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.account import Baseline
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostCall, HostLine
@@ -172,6 +173,28 @@ def test_a_long_journal_is_written_anew() -> None:
     assert kept.endswith(f"{1999:01000}")
     for end in (sock, jail):
         end.close()
+    journal.close()
+
+
+def test_what_must_stay_does_not_have_a_journal_written_anew_more_often() -> None:
+    """A call that comes just then waits: there are as many between two times, however much outcomes of former ones
+    take.
+    """
+    handed: list[int] = []
+    journal = Journal(
+        JournalFile.create(), 1 << 20, lambda file: handed.append(os.fstat(file).st_size), lambda: None
+    )
+    between, result = [0], ExecutionResult(success=True, stdout="x" * 500)
+    for number in range(2_000):
+        before = len(handed)
+        journal.settled(f"key {number}", result)
+        journal.tidy(resting=True)
+        between[-1] += len(result.stdout)
+        if len(handed) > before:
+            between.append(0)
+    assert len(handed) > 2
+    assert max(handed) > TIDY_SIZE // 2
+    assert min(between[:-1]) > TIDY_SIZE * 0.9
     journal.close()
 
 

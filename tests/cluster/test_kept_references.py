@@ -72,6 +72,19 @@ def test_what_was_put_can_be_had_by_other_processes(
     assert (INFO, HOME, 1, "n1") == (found.info, found.origin, found.holders, found.node)
 
 
+def test_what_is_here_is_given_at_once(keeper: KeeperClient, store: KeptReferences) -> None:
+    """To its tenant; what is not here, or only with patience, is not."""
+    reference = put(store)
+    elsewhere = f"{reference.removesuffix('n1')}n2"
+    given = store.content_here(reference, "t1")
+    assert given is not None
+    assert [b"value"] == [bytes(part) for part in given.unpack()]
+    given.close()
+    assert (None, None) == (store.content_here(reference, "t2"), store.content_here(elsewhere, "t1"))
+    keeper.shut_down()
+    assert store.content_here(reference, "t1") is None
+
+
 def test_values_of_one_tenant_are_bounded(store: KeptReferences, monkeypatch: pytest.MonkeyPatch) -> None:
     """One past the limit is refused, and leaves no lease."""
     monkeypatch.setattr(references, "MAX_VALUES", 2)

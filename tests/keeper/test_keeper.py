@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.keeper import daemon, watch
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, connect, ensure_keeper
-from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Status
+from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Operation, Status
 from cenote_worker.keeper.watch import KeeperWatch
 
 
@@ -96,6 +96,59 @@ def test_what_was_dropped_is_let_go(keeper: KeeperClient) -> None:
     keeper.drop("a")
     keeper.drop("a")
     assert keeper.get("a") is None
+
+
+def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
+    """Before whatever its successor asks, though the keeper was at a standstill until both had spoken."""
+    keeper = pid_of(folder)
+    os.kill(keeper, signal.SIGSTOP)
+    child = os.fork()
+    if not child:
+        KeeperClient(folder).put_soon("a", b"told", [memory(b"kept")])
+        os.kill(os.getpid(), signal.SIGKILL)
+    assert signal.SIGKILL == os.WTERMSIG(os.waitpid(child, 0)[1])
+    with connect(folder) as line:
+        Message(kind=Operation.GET, key="a").send(line)
+        os.kill(keeper, signal.SIGCONT)
+        answer = Message.receive(line)
+    assert answer is not None
+    assert b"told" == answer.record
+    assert b"kept" == os.pread(answer.descriptors[0], 10, 0)
+    os.close(answer.descriptors[0])
+
+
+def test_who_tells_does_not_wait(folder: Path, keeper: KeeperClient) -> None:
+    """For one answer; the next call takes it, and gets its own."""
+    keeper.put("a", b"former")
+    end = pid_of(folder)
+    os.kill(end, signal.SIGSTOP)
+    keeper.drop_soon("a")
+    os.kill(end, signal.SIGCONT)
+    keeper.put_soon("b", b"1")
+    keeper.put_soon("b", b"2")
+    kept = keeper.get("b")
+    assert (b"2", None) == (kept and kept.record, keeper.get("a"))
+
+
+def test_a_refusal_of_what_was_told_is_logged(keeper: KeeperClient, caplog: pytest.LogCaptureFixture) -> None:
+    """And is no answer to the next question."""
+    keeper.put_soon("k" * (MAX_KEY + 1), b"")
+    assert keeper.get("a") is None
+    assert "kkk is not kept: the keeper refused: no room" in caplog.text
+
+
+def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> None:
+    """What was told goes with the former, as all that it held."""
+    client = KeeperClient(folder, RETURN_SECONDS)
+    client.put_soon("a", b"")
+    end = ended(former := pid_of(folder))
+    os.kill(former, signal.SIGKILL)
+    wait_readable(end)
+    os.close(end)
+    ensure_keeper(folder)
+    client.put_soon("b", b"")
+    assert ["b"] == client.keys()
+    client.close()
 
 
 def test_keys_are_listed_by_their_beginning(keeper: KeeperClient) -> None:

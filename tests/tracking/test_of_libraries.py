@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import signal
 import sys
+from collections import Counter
 
 import pytest
 from tests.tracking.steps import Steps
 
 from cenote_worker.memory_unsafe import memory_at
 from cenote_worker.trace import name
-from cenote_worker.tracking import hidden
+from cenote_worker.tracking import hidden, patches
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -54,6 +56,50 @@ def test_a_library_that_replaces_a_method_of_its_logger_makes_no_new_version_eac
         assert hidden.versions(())["logging"] != hidden.versions(())["logging"]
     finally:
         del library.isEnabledFor
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("level", logging.INFO),
+        ("propagate", False),
+        ("disabled", True),
+        ("handlers", [logging.NullHandler()]),
+        ("filters", [logging.Filter()]),
+        ("mine", 1),
+    ],
+)
+def test_whatever_is_set_on_a_logger_is_another_version(key: str, value: object) -> None:
+    """Of one that was as it was made, which nobody looks at twice."""
+    logger = logging.getLogger("cenote.test.plain")
+    table, before = vars(logger), hidden.versions(())["logging"]
+    former = dict(table)
+    try:
+        table[key] = value
+        assert before != hidden.versions(())["logging"]
+    finally:
+        table.clear()
+        table.update(former)
+    assert before == hidden.versions(())["logging"]
+
+
+def test_whom_libraries_call_is_asked_once_before_a_step_and_once_behind_it(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing runs between two looks before it. What it has set is met, by any later one too."""
+    asked = Counter[str]()
+    look = patches.called_back
+    monkeypatch.setattr(patches, "called_back", lambda library: (asked.update([library]), look(library))[1])
+    steps.good("import signal\nx = 1")
+    asked.clear()
+    steps.good("y = x")
+    assert {"signal": 2, "asyncio": 2} == {each: asked[each] for each in ("signal", "asyncio")}
+    former = signal.getsignal(signal.SIGUSR1)
+    try:
+        steps.good("signal.signal(signal.SIGUSR1, lambda *_: x)")
+        assert name("x") in steps.good("z = 1").reads
+    finally:
+        signal.signal(signal.SIGUSR1, former)
 
 
 def test_memory_at_an_address_keeps_its_owner() -> None:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict
 from typing import Final, Protocol
 
-from cenote_security.errors import UnknownReferenceError, UsageError
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
 from cenote_security.sealed import SealedMemory
 from cenote_worker.cluster.kept_leases import KeptLeases
 from cenote_worker.cluster.kept_values import KeptValues, size_of
@@ -59,6 +59,7 @@ class KeptReferences:
         wall: that time, for people.
         """
         self._values = KeptValues(keeper, room)
+        self._at_once = KeptValues(KeeperClient(keeper.folder), room)
         self._leases = KeptLeases(keeper, clock)
         self._node = node
         self._elsewhere = elsewhere
@@ -85,6 +86,16 @@ class KeptReferences:
 
     def content(self, reference: str, tenant: str) -> Content:
         return _content(self._found(reference, tenant, self._values.use))
+
+    def content_here(self, reference: str, tenant: str) -> Content | None:
+        """Over a line on which nobody waits for a keeper that is being replaced."""
+        if not self._is_own(reference):
+            return None
+        try:
+            kept = self._at_once.use(_name(reference, tenant))
+        except UnavailableError:
+            return None
+        return None if kept is None else _content(kept)
 
     def sealed(self, reference: str, tenant: str) -> tuple[bytes, Content]:
         """The record and the value, for another node. Raises UnknownReferenceError for what is not kept here."""

@@ -296,12 +296,12 @@ class KeptRuntime:
 
     def _put(self, what: str, record: bytes, descriptors: Sequence[int]) -> None:
         try:
-            self._keeper.put(self._place + what, record, descriptors)
+            self._keeper.put_soon(self._place + what, record, descriptors)
         except UnavailableError as error:
             _log.warning("%s%s is not kept for a successor: %s", self._place, what, error)
 
     def _drop(self, what: str) -> None:
         try:
-            self._keeper.drop(self._place + what)
+            self._keeper.drop_soon(self._place + what)
         except UnavailableError as error:
             _log.warning("%s%s could not be dropped: %s", self._place, what, error)

@@ -36,7 +36,8 @@ class Journal:
         self._broken = broken
         self._lock = threading.Lock()
         self._dead = False
-        self._tidy_size = max(TIDY_SIZE, 2 * file.size)
+        self._stays = file.size
+        """Bytes that writing it anew has left, or would leave at the most."""
         story = self.story()
         self.jail = story.current.jail.jail
         """Number of the jail that the runtime has; 0 for none."""
@@ -127,15 +128,18 @@ class Journal:
     def tidy(self, *, resting: bool) -> None:
         """Writes a journal that has become long anew. Not between the arrival of a packet and its being taken."""
         with self._lock:
-            if self._dead or self._file.size <= (self._tidy_size if resting else 2 * self._tidy_size):
+            if self._dead or self._file.size <= self._room(resting=resting):
                 return
             try:
                 story = Story.of(entries_of(self._file.read()), self._limit)
                 fresh = JournalFile.create(story.retold())
             except OSError:
                 return  # no memory for a second one: the long one will do
-            # Twice, or one that is long whatever is done would be written anew all the time.
-            self._tidy_size = max(TIDY_SIZE, 2 * fresh.size)
+            self._stays = fresh.size
             old, self._file = self._file, fresh
             self._handed(fresh.descriptor)
             old.close()
+
+    def _room(self, *, resting: bool) -> int:
+        """Bytes that it may have, so many that not every other call waits for it to be written anew."""
+        return self._stays + max(TIDY_SIZE, self._stays) if resting else 2 * max(TIDY_SIZE, 2 * self._stays)

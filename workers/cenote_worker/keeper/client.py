@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import stat
@@ -19,6 +20,8 @@ from cenote_security.walls.interpreter import running
 from cenote_worker.keeper.daemon import READY
 from cenote_worker.keeper.message import Message, Operation, Status, close_all
 from cenote_worker.keeper.place import address
+
+_log = logging.getLogger("cenote.keeper")
 
 ANSWER_SECONDS: Final = 5.0
 """A keeper does nothing that takes a millisecond."""
@@ -61,10 +64,19 @@ class KeeperClient:
         self._patience = patience
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
+        self._owed = ""
+        """The key of what was told, and not answered yet."""
 
     def put(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
         """Keeps copies of the descriptors under `key`, instead of what was there."""
         self._ask(Message(kind=Operation.PUT, key=key, record=record, descriptors=descriptors))
+
+    def put_soon(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
+        """As `put`, without waiting for it: for what is put again where there is another keeper.
+
+        It is there before whatever anybody asks later, though this process be killed at once. A refusal is logged.
+        """
+        self._tell(Message(kind=Operation.PUT, key=key, record=record, descriptors=descriptors))
 
     def get(self, key: str) -> Kept | None:
         answer = self._ask(Message(kind=Operation.GET, key=key))
@@ -75,6 +87,10 @@ class KeeperClient:
     def drop(self, key: str) -> None:
         """Lets go of an entry. One that is not there is fine."""
         self._ask(Message(kind=Operation.DROP, key=key))
+
+    def drop_soon(self, key: str) -> None:
+        """As `drop`, without waiting for it; see `put_soon`."""
+        self._tell(Message(kind=Operation.DROP, key=key))
 
     def keys(self, prefix: str = "") -> list[str]:
         """The keys that begin with `prefix`, sorted."""
@@ -107,6 +123,14 @@ class KeeperClient:
             raise UnavailableError(f"the keeper of this node refused: {answer.record.decode()}")
         return answer
 
+    def _tell(self, message: Message) -> None:
+        with self._lock:
+            try:
+                self._send(message)
+                self._owed = message.key
+            except (OSError, ValueError):
+                _note(message.key, self._try_again(message))
+
     def _try_again(self, message: Message) -> Message:
         """On a fresh line: every operation may be done twice."""
         deadline = time.monotonic() + self._patience
@@ -123,18 +147,36 @@ class KeeperClient:
             time.sleep(_BREATH_SECONDS)
 
     def _exchange(self, message: Message) -> Message:
+        return _answer(self._send(message))
+
+    def _send(self, message: Message) -> socket.socket:
+        """At most one message of a client waits in its socket. So a keeper, which takes one message of each client in
+        turn, has taken it before what a successor of this process asks.
+        """
         if self._socket is None:
             self._socket = connect(self.folder)
+        if self._owed:
+            key, self._owed = self._owed, ""
+            _note(key, _answer(self._socket))
         message.send(self._socket)
-        answer = Message.receive(self._socket)
-        if answer is None:
-            raise ConnectionResetError("it has ended")
-        return answer
+        return self._socket
 
     def _hang_up(self) -> None:
         if self._socket is not None:
             self._socket.close()
-            self._socket = None
+            self._socket, self._owed = None, ""
+
+
+def _answer(sock: socket.socket) -> Message:
+    answer = Message.receive(sock)
+    if answer is None:
+        raise ConnectionResetError("it has ended")
+    return answer
+
+
+def _note(key: str, answer: Message) -> None:
+    if answer.kind == Status.REFUSED:
+        _log.warning("%s is not kept: the keeper refused: %s", key, answer.record.decode())
 
 
 def _unavailable(error: Exception) -> UnavailableError:

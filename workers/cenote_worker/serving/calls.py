@@ -17,7 +17,7 @@ class Call:
 
     number: as its client counts. key: what it is known by when it is sent again; cells and patches always have one.
     run: sends it to the runtime; what it returns is the answer already. It blocks where there is no jail yet.
-    at_once: does not wait behind other calls. blocks: running it blocks in any case.
+    at_once: does not wait behind other calls. blocks: whether running it now blocks in any case; asked right before.
     carries: its answer may be as large as the policy allows.
     dispose: lets go of what it owns, if it is never run. cell: hears of it, if it is one.
     """
@@ -26,7 +26,7 @@ class Call:
     key: str = ""
     run: Callable[[], runtime_pb2.ServerFrame | None]
     at_once: bool = False
-    blocks: bool = False
+    blocks: Callable[[], bool] = lambda: False
     carries: bool = False
     dispose: Callable[[], None] | None = None
     cell: CellListener | None = None

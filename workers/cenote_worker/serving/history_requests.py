@@ -73,7 +73,7 @@ class HistoryRequests:
             self._patcher().declare(self.served.hosted, units)
             return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
 
-        return Call(number=frame.call, run=run, blocks=True)
+        return Call(number=frame.call, run=run, blocks=lambda: True)
 
     def put_in(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
@@ -88,7 +88,7 @@ class HistoryRequests:
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)
 
         refill = self.served.hosted.rerunning().second_jail.refill
-        return Call(number=frame.call, run=run, at_once=True, blocks=refill.stores)
+        return Call(number=frame.call, run=run, at_once=True, blocks=lambda: refill.stores)
 
     def rehearsal(self, frame: runtime_pb2.ClientFrame, content: Content) -> Call:
         """content: its source, taken over. A client that comes back has it tried anew: there is nothing to undo."""

@@ -80,10 +80,16 @@ class Requests:
 
     def injection(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
         """content: the values, taken over; None where they are a reference's."""
-        message, served = frame.injection, self.served
+        message, served, values = frame.injection, self.served, content
+
+        def is_elsewhere() -> bool:
+            nonlocal values
+            if values is None:
+                values = served.references.content_here(message.reference, self.client.tenant)
+            return values is None
 
         def run() -> None:
-            values = content
+            nonlocal values
             if values is None:
                 values = served.references.content(message.reference, self.client.tenant)
             injection = Injection(
@@ -101,7 +107,7 @@ class Requests:
                 injection.close()
                 raise
 
-        call = Call(number=frame.call, key=frame.key, run=run, blocks=content is None)
+        call = Call(number=frame.call, key=frame.key, run=run, blocks=is_elsewhere)
         call.dispose = content.close if content is not None else None
         return call
 
@@ -234,7 +240,7 @@ class Requests:
             refill.began_anew()
             return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
 
-        return Call(number=frame.call, run=run, at_once=True, blocks=refill.stores)
+        return Call(number=frame.call, run=run, at_once=True, blocks=lambda: refill.stores)
 
     def network_log(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:

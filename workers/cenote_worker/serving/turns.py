@@ -80,7 +80,7 @@ class Turns:
         self._in_flight += 1
         self._carried += call.carries
         with self._served.at_hand() as ready:
-            if ready and not call.blocks:
+            if ready and not call.blocks():
                 self._sent(call, call.run)
                 return
         self._busy = self._busy or not call.at_once

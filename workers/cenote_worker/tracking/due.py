@@ -41,6 +41,8 @@ def settings() -> object:
 
 def called() -> list[object]:
     """What the user has put there: for errors that nobody handles, and to make tasks."""
+    if not is_there():
+        return []
     found = [part for loop in list(_loops) for part in (loop._exception_handler, loop._task_factory)]
     return [each for each in found if each is not None]
 

@@ -231,10 +231,25 @@ def _logging() -> object:
     loggers = [
         (key, _logger(logger))
         for key, logger in _manager.loggerDict.items()
-        if isinstance(logger, logging.Logger)
+        if isinstance(logger, logging.Logger) and not _is_plain(logger)
     ]
     known = [found for found in loggers if found[1] != _PLAIN_LOGGER]
     return (_logger(_root), known, _manager.disable)
+
+
+def _is_plain(logger: logging.Logger) -> bool:
+    """Whether it certainly is one that has only been asked for, as nearly all are: each step looks at them all."""
+    table = vars(logger)
+    handlers, filters = table.get("handlers"), table.get("filters")
+    return (
+        type(logger) is logging.Logger
+        and table.get("level") is logging.NOTSET
+        and table.get("propagate") is True
+        and table.get("disabled") is False
+        and (type(handlers) is list and not handlers)
+        and (type(filters) is list and not filters)
+        and table.keys() <= _OF_LOGGERS
+    )
 
 
 def _logger(logger: logging.Logger) -> object:
@@ -318,8 +333,8 @@ def _showing_warnings() -> list[object]:
 
 def _handling_signals() -> list[object]:
     """What the user has called for a signal, which any step may be sent."""
-    found = [each for each in map(_handler_of, _SIGNALS) if callable(each) and each is not _INTERRUPTED]
-    return [each for each in found if not _is_not_the_users(each)]
+    found = filter(callable, map(_handler_of, _SIGNALS))
+    return [each for each in found if each is not _INTERRUPTED and not _is_not_the_users(each)]
 
 
 def _is_not_the_users(handler: object) -> bool:

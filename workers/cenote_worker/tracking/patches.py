@@ -62,6 +62,9 @@ _ELSEWHERE: Final = frozenset(
 _GIVING_NEW: Final = frozenset(("builtins", "copy", "logging", "json"))
 """What functions of theirs give is nobody else's, or hidden state."""
 
+_OF_ANY_STEP: Final = frozenset(("warnings", "signal", "asyncio"))
+"""Libraries that call back whoever runs a step."""
+
 _SPOKEN_OF: Final = 100_000
 """Items of a table of a library's that code speaks of itself; what is larger is not compared."""
 
@@ -114,6 +117,13 @@ class MetInLibraries(Protocol):
     of_libraries: set[int]
 
 
+def _with_beneath(libraries: Set[str]) -> Set[str]:
+    """And what steps that use them may meet of others."""
+    if duckdb_state.is_met(libraries):
+        libraries |= {key_of(DATABASES)}
+    return libraries if libraries <= QUIET else libraries | {"logging"}
+
+
 class Patches:
     """What was set, by the dotted name of the module or class that it was set on."""
 
@@ -136,11 +146,13 @@ class Patches:
 
     def roots(self, libraries: Set[str]) -> set[Location]:
         """What any step may meet, or one that uses these libraries: whom they call, only their users meet."""
-        if duckdb_state.is_met(libraries):
-            libraries |= {key_of(DATABASES)}
-        libraries = (
-            libraries | {"warnings", "signal", "asyncio"} | (set() if libraries <= QUIET else {"logging"})
-        )
+        return self._roots_among(_with_beneath(libraries) | _OF_ANY_STEP)
+
+    def further_roots(self, libraries: Set[str]) -> set[Location]:
+        """As `roots`, where nothing has run since it was asked: what any step may meet is known from there."""
+        return self._roots_among(_with_beneath(libraries))
+
+    def _roots_among(self, libraries: Set[str]) -> set[Location]:
         for library in (libraries & CALLING_BACK.keys()) - self.found.keys():
             if called_back(library):
                 self.found[library] = _modules[library], set()

@@ -83,7 +83,7 @@ class Watch:
         before = album.reach(self._roots - sure | self._dying, budget)
         self._reached = before
         self._met = Met(album, before)
-        if found := album.patches.roots(self._met.packages) - self._roots:
+        if found := album.patches.further_roots(self._met.packages) - self._roots:
             self._roots |= found
             before |= album.reach(found, budget)
             self._met = Met(album, before)
