@@ -12,15 +12,16 @@ class Parameters:
     """Sizes are bytes. A pair is for services whose namespaces are cheap, and for those that take a process each.
 
     round_trips: timed cells per sample. creations: namespaces made per sample, by `creators` at a time.
-    idle: namespaces added to see what one costs. clients: at once, each with a namespace of its own.
-    client_cells: what each of them runs. small, large: values handed over. receivers: of one value, the first
-    included. agents: of the pipeline.
+    idle: namespaces added to see what one costs. pause: seconds in which they have nothing to do before that.
+    clients: at once, each with a namespace of its own. client_cells: what each of them runs. small, large: values
+    handed over. receivers: of one value, the first included. agents: of the pipeline.
     """
 
     round_trips: int = 300
     creations: tuple[int, int] = (40, 4)
     creators: int = 4
     idle: tuple[int, int] = (50, 3)
+    pause: float = 15.0
     clients: int = 64
     few_clients: int = 4
     client_cells: int = 30
@@ -37,6 +38,7 @@ QUICK = Parameters(
     creations=(2, 2),
     creators=2,
     idle=(2, 2),
+    pause=0.0,
     clients=2,
     few_clients=2,
     client_cells=2,

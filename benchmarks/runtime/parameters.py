@@ -13,6 +13,7 @@ class Parameters:
 
     starts: warm starts per sample. round_trips: timed cells per sample. transfers: repetitions of a small
     transfer (a large one is done once per sample). idle: runtimes added to measure what one costs.
+    pause: seconds in which they have nothing to do before that.
     crowd: runtimes alive at once; process_crowd: the same for contenders that need tens of megabytes and a
     second for each. crowd_passes: rounds over the crowd. regex: length of a subject whose match holds the
     interpreter lock; two more take four times as long, 26 takes about two seconds. held: size of all small
@@ -26,6 +27,7 @@ class Parameters:
     small: int = 1 * MB
     large: int = 500 * MB
     idle: int = 8
+    pause: float = 15.0
     crowd: int = 200
     process_crowd: int = 8
     crowd_passes: int = 5
@@ -43,6 +45,7 @@ QUICK = Parameters(
     small=MB // 10,
     large=MB,
     idle=2,
+    pause=0.0,
     crowd=3,
     process_crowd=2,
     crowd_passes=2,

@@ -37,6 +37,7 @@ from cenote_worker.journal.file import JournalFile
 from cenote_worker.keeper.client import KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
 from cenote_worker.results import ExecutionResult, StreamName
+from cenote_worker.supervisor import parking
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.requests import Outcome
@@ -45,6 +46,9 @@ POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
 JAIL = f"runtime/{NAME}/jail/1"
 """Where its first jail is kept."""
+
+IDLE = "TESTS_IDLE_SECONDS"
+"""In the environment: after how many seconds a worker is ended that has nothing to do."""
 
 
 class SpareJails:
@@ -172,6 +176,8 @@ def main(folder: str, how: str, dies: str) -> None:
     """how: `fresh`; `adopt`; `recorded`: fresh, with a record; `stored`: fresh and durable; `stuck`: likewise, and
     never gets to store anything. dies: see DyingFile.
     """
+    if IDLE in os.environ:
+        parking.IDLE_SECONDS = float(os.environ[IDLE])
     keeper = KeeperClient(Path(folder))
     watch, store = KeeperWatch(Path(folder)), Path(folder) / "store"
     if how == "adopt":

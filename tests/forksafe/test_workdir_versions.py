@@ -519,3 +519,21 @@ def test_it_works_inside_a_jail(isolation: str, reasons: str) -> None:
     with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation)) as runtime:
         result = runtime.execute(JAILED)
     assert f"True\nold in {reasons}\n" == result.stdout, result.error
+
+
+def test_another_process_goes_on_from_a_version(top: Path, versions: WorkdirVersions) -> None:
+    """Of what is as it was nothing is copied, and what was changed in between is left as it is, and recorded."""
+    furnish(top)
+    versions.record(1)
+    successor = versions_of(top)
+    successor.learn(1)
+    again = successor.record(2, or_last=True)
+    assert (1, 0) == (again.version, again.copied)
+    (top / "new").write_text("by somebody else")
+    successor = versions_of(top)
+    successor.learn(1)
+    changed = successor.record(3, or_last=True)
+    assert (3, 1) == (changed.version, changed.copied)
+    assert "by somebody else" == (top / "new").read_text()
+    with pytest.raises(VersionLost):
+        successor.learn(2)

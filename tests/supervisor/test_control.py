@@ -21,6 +21,7 @@ class Line:
         self.deaths: list[Death] = []
         self.revivals: list[tuple[str, int, int]] = []
         self.rollbacks: list[int | None] = []
+        self.parkings: list[bool | int] = []
         self.line = ControlLine(ours, self)
 
     def ended(self, death: Death) -> None:
@@ -31,6 +32,12 @@ class Line:
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         self.rollbacks.append(step)
+
+    def parked(self, *, is_parked: bool) -> None:
+        self.parkings.append(is_parked)
+
+    def unparked(self, pid: int) -> None:
+        self.parkings.append(pid)
 
     def dropped(self) -> None: ...
 
@@ -117,6 +124,28 @@ def test_a_rollback_is_answered_once() -> None:
         line.says({"op": "rolled_back", "id": asked["id"], "step": 3, "pid": 7})
 
 
+def test_a_worker_that_ends_and_comes_again() -> None:
+    """Each question is answered once. The jail is free meanwhile: a successor would ask again."""
+    line = Line()
+    line.line.park(3)
+    asked = line.heard()
+    assert (3, False) == (asked["step"], line.line.busy)
+    line.says({"op": "parked", "id": asked["id"], "is_parked": True})
+    line.line.unpark()
+    line.says({"op": "unparked", "id": line.heard()["id"], "pid": 7})
+    assert [True, 7] == line.parkings
+    with pytest.raises(ProtocolViolation):
+        line.says({"op": "parked", "id": asked["id"], "is_parked": True})
+
+
+def test_what_a_former_process_asked_is_over() -> None:
+    line = Line()
+    line.line.take_up()
+    line.says({"op": "parked", "id": 1, "is_parked": True})
+    line.says({"op": "unparked", "id": 2, "pid": 7})
+    assert [] == line.parkings
+
+
 def test_snapshots_are_listed() -> None:
     """Labels are a jail's words: shown, they can do no harm."""
     line, told = Line(), []
@@ -147,6 +176,9 @@ def test_silence_is_an_end_too() -> None:
         b'{"op": "revived", "step": -1}',
         b'{"op": "rolled_back", "id": 1, "step": 1, "pid": 1}',
         b'{"op": "snapshots", "id": 1, "kept": []}',
+        b'{"op": "parked", "id": 1, "is_parked": true}',
+        b'{"op": "unparked", "id": 1, "pid": 1}',
+        b'{"op": "unparked", "pid": 1}',
         b"[" * 4000,
         b"x" * (MAX_MESSAGE + 1),
     ],

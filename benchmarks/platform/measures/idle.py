@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 
 from benchmarks.platform.measure import Measure
@@ -23,6 +24,7 @@ def weigh_idle(service: AnyService, parameters: Parameters) -> dict[str, float]:
         def add(count: int) -> int:
             for _ in range(count):
                 stack.enter_context(closing(service.open())).execute("x = 1")
+            time.sleep(parameters.pause)
             return tree_pss()
 
         before = add(1)

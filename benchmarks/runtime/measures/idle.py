@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import ExitStack, closing
 
 from benchmarks.runtime.contender import Contender
@@ -14,9 +15,11 @@ def weigh_idle(kind: type[Contender], parameters: Parameters) -> dict[str, float
     """The first runtime is not counted: it pays for what all of them share."""
     with ExitStack() as stack:
         stack.enter_context(closing(kind())).execute("x = 1")
+        time.sleep(parameters.pause)
         before = tree_pss()
         for _ in range(parameters.idle):
             stack.enter_context(closing(kind())).execute("x = 1")
+        time.sleep(parameters.pause)
         return {"PSS": (tree_pss() - before) / parameters.idle}
 
 

@@ -65,10 +65,18 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
             worker = Worker(sock, settings, beginning, kept_files)
             worker.say_ready()
         else:
-            amiss = kept_files.restore(beginning.files)
+            amiss = _bring_files(kept_files, beginning)
             worker = Worker(sock, settings, beginning, kept_files)
             worker.go_on(amiss)
         worker.serve()
+
+
+def _bring_files(kept: KeptFiles, beginning: Beginning) -> tuple[str, ...]:
+    """Gives what of them is not as it was. Raises ValueError."""
+    if not beginning.is_parked:
+        return kept.restore(beginning.files)
+    kept.learn(beginning.files)
+    return ()
 
 
 class Worker:

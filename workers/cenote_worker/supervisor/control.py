@@ -44,6 +44,12 @@ class Observer(Protocol):
     def rolled_back(self, step: int | None, pid: int) -> None:
         """A copy has taken the worker's place as asked; None when there is no such copy, and nothing was done."""
 
+    def parked(self, *, is_parked: bool) -> None:
+        """The worker has ended as asked until one is wanted; or not, since not all of it could be had again."""
+
+    def unparked(self, pid: int) -> None:
+        """A worker is there, as asked; 0 if none can be had."""
+
 
 class ControlLine:
     """Speaks JSON with the warden. The warden is inside the jail: its every word is checked.
@@ -61,6 +67,7 @@ class ControlLine:
         self._questions: dict[int, tuple[Answered, Callable[[], None]]] = {}
         self._listings: dict[int, tuple[Told, Callable[[], None]]] = {}
         self._rollback = 0
+        self._parking = 0
         self.holds = Holds(self._hold)
 
     def take_up(self) -> None:
@@ -83,7 +90,7 @@ class ControlLine:
 
     @property
     def busy(self) -> bool:
-        """Something was asked that is not answered yet."""
+        """Something was asked that is not answered yet, and that a successor would not hear of as well."""
         return bool(self._interrupts or self._questions or self._listings or self._rollback)
 
     def interrupt(self) -> None:
@@ -121,6 +128,17 @@ class ControlLine:
 
     def kill_worker(self) -> None:
         self._send("kill_worker")
+
+    def park(self, step: int) -> None:
+        """Ends the worker, which must be idle, if it can be had again as it is. See `Observer.parked`.
+
+        step: whose end it is at.
+        """
+        self._parking = self._send("park", step=step) or 0
+
+    def unpark(self) -> None:
+        """Has a worker there again. See `Observer.unparked`."""
+        self._parking = self._send("unpark") or 0
 
     def read(self) -> None:
         """Takes some of what the warden said. Raises ProtocolViolation for what it may not say."""
@@ -166,6 +184,12 @@ class ControlLine:
                 self._answer(number, _integer(message, "memory"), _integer(message, "processes"))
             case "snapshots":
                 self._list(number, message.get("kept"))
+            case "parked":
+                if self._is_of_parking(number):
+                    self._observer.parked(is_parked=message.get("is_parked") is True)
+            case "unparked":
+                if self._is_of_parking(number):
+                    self._observer.unparked(_pid(message))
             case "revived":
                 self._observer.revived(_death(message), _integer(message, "step") or 0, _pid(message))
             case "dropped":
@@ -204,6 +228,15 @@ class ControlLine:
             raise ProtocolViolation("a rollback that nobody asked for")
         self._rollback = 0
         self._observer.rolled_back(step, pid)
+
+    def _is_of_parking(self, number: int | None) -> bool:
+        """False for an answer to a former process."""
+        if number is not None and 0 < number <= self._before:
+            return False
+        if not number or number != self._parking:
+            raise ProtocolViolation("a parked worker of which nobody knows")
+        self._parking = 0
+        return True
 
 
 def _nobody_waits() -> None:

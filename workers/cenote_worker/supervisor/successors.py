@@ -22,6 +22,7 @@ from cenote_worker.supervisor.holds import Target
 from cenote_worker.supervisor.host_watch import HostWatch
 from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.parking import Parking
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import Record
@@ -61,6 +62,13 @@ class Jail(Protocol):
     def is_stored(self) -> bool:
         """Whether another jail begins with what everybody was told last."""
 
+    @property
+    def is_parkable(self) -> bool:
+        """See `parking.Jail`."""
+
+    def refuse_waiting(self, error: UnavailableError) -> None:
+        """See `parking.Jail`."""
+
     def send_next(self) -> None:
         """Whatever waits, if nothing is under way."""
 
@@ -98,6 +106,9 @@ class Successors:
         self._hosts = hosts
         self.recovery = Recovery()
         self.control = ControlLine(ends.control, self)
+        self.parking = Parking(
+            jail, reactor=reactor, lock=lock, control=self.control, account=account, recovery=self.recovery
+        )
 
     # -- what is asked of the warden --
 
@@ -235,8 +246,15 @@ class Successors:
 
     def _succeeded(self, pid: int) -> None:
         """Another process is the worker now."""
+        self.parking.replaced()
         self._account.follow(pid)
         self._hosts.abandon()
+
+    def parked(self, *, is_parked: bool) -> None:
+        self.parking.parked(is_parked=is_parked)
+
+    def unparked(self, pid: int) -> None:
+        self.parking.unparked(pid)
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._work.running

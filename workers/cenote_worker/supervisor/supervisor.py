@@ -97,6 +97,7 @@ class Supervisor:
             hosts=self.hosts,
         )
         self._recovery, self._control = self._successors.recovery, self._successors.control
+        self._parking = self._successors.parking
         self.is_stored: Callable[[], bool] = (
             _nothing_is_stored if succession is None else succession.is_stored
         )
@@ -116,6 +117,7 @@ class Supervisor:
         with self._lock:
             left.skip()
             self._control.take_up()
+            self._parking.take_up()
             self._interrupted = True  # for all that is known
             for former in left.answered:
                 self._conversation.take_up(former.number, former.request.ask, ready=True)
@@ -139,8 +141,13 @@ class Supervisor:
             self._replay(piece)
         if self._work.running is not None:
             if not under.sent or self._recovery.setback is not None:
-                self._successors.find_out(under.request, sent=under.sent)
+                self._parking.once_there(lambda: self._find_out(under))
             self._arm()
+
+    def _find_out(self, under: Underway) -> None:
+        running = self._work.running
+        if running is not None and running.request is under.request:
+            self._successors.find_out(under.request, sent=under.sent)
 
     def _replay(self, piece: Piece) -> None:
         if not isinstance(piece, Packet):
@@ -158,6 +165,13 @@ class Supervisor:
         """Whether anything is under way."""
         asked = self._work.is_there or self._control.busy
         return bool(asked or self._conversation.phase is not Phase.IDLE or self.is_sentenced)
+
+    @property
+    def is_parkable(self) -> bool:
+        """See `parking.Jail`."""
+        recovery = self._recovery
+        at_rest = self.death is None and not (self._left or self.busy)
+        return at_rest and recovery.struck is None and not recovery.touched
 
     def begins_at(self, step: int) -> None:
         """The namespace was filled with the state after this step, before anybody else could use it."""
@@ -209,7 +223,9 @@ class Supervisor:
         seat: only if it is of this seat; False when another's runs.
         """
         with self._lock:
-            if self._work.running is None or seat not in (None, self._work.running.request.seat):
+            if self._work.running is None:
+                return self._parking.interrupt_first(self._work.waiting, seat)
+            if seat not in (None, self._work.running.request.seat):
                 return False
             self._work.running.clock.interrupt(now := time.monotonic())
             self._chronicle.interrupted(now, expired=False)
@@ -299,7 +315,8 @@ class Supervisor:
             or self._conversation.phase is not Phase.IDLE
         ):
             return
-        if self._control.interrupting:  # it could hit the next cell: `_on_control` comes back here
+        # An interrupt could hit the next cell. In either case `_on_control` comes back here.
+        if self._control.interrupting or not self._parking.has_worker():
             return
         request = self._work.waiting.popleft()
         if self._successors.is_told_of_setback(request):
@@ -320,6 +337,16 @@ class Supervisor:
             self._arm()
         else:
             self.send(request)
+        if self._parking.was_interrupted(request):
+            self.interrupt()
+
+    def refuse_waiting(self, error: UnavailableError) -> None:
+        """Whoever waits hears that. A request that was taken up is lost with its worker."""
+        if self._work.running is not None:
+            self.end(Death(reason="killed", detail=str(error)))
+        for request in self._work.take_waiting():
+            request.dispose()
+            request.listener.done(error)
 
     def send(self, request: JailRequest) -> None:
         """Now: it is the running one."""
@@ -451,6 +478,7 @@ class Supervisor:
         finally:
             self.send_next()
             if self._work.running is None:
+                self._parking.rest()
                 self._chronicle.rest()
 
     def bury(self, found: Death) -> None:
@@ -483,6 +511,7 @@ class Supervisor:
             running.request.listener.done(JailLostError(death.describe()))
 
     def _release(self) -> None:
+        self._parking.close()
         self._intake.close()
         self._reactor.unwatch(self._ends.control.fileno())
         self.hosts.close()

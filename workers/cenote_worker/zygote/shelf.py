@@ -102,9 +102,9 @@ class Kept:
     bindings: str = ""
     label: str = ""
 
-    def wake(self) -> int | None:
-        """See `Copy.wake`."""
-        return self.copy.wake(self._then)
+    def wake(self, *, is_parked: bool = False) -> int | None:
+        """See `Copy.wake`. is_parked: the state was left only until it is needed, and files are as they are to be."""
+        return self.copy.wake({**self._then, "parked": True} if is_parked else self._then)
 
     def lend(self, line: socket.socket) -> None:
         """See `Copy.lend`."""

@@ -1,8 +1,9 @@
 """Pid 1 of a jail: reaps, forwards interrupts, answers how much the jail uses, keeps copies of the worker.
 
-When the worker dies, the newest of its copies goes on in its place; without one the jail ends with the worker. When
-the warden ends, the kernel ends every process of the jail; when the client's end of the control socket closes, it
-ends. Messages on the control socket are small JSON objects, one per packet.
+When the worker dies, the newest of its copies goes on in its place; without one the jail ends with the worker. One
+that has nothing to do may be ended until there is something again, see `parking`. When the warden ends, the kernel
+ends every process of the jail; when the client's end of the control socket closes, it ends. Messages on the control
+socket are small JSON objects, one per packet.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import BEGINNING, FORGONE, MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
 from cenote_worker.zygote.origin import Again
+from cenote_worker.zygote.parking import call, come, leave, left, stay
 from cenote_worker.zygote.pulse import Pulse
-from cenote_worker.zygote.shelf import Kept, Shelf
+from cenote_worker.zygote.shelf import Shelf
 from cenote_worker.zygote.strays import birth_at, end_younger
+from cenote_worker.zygote.watch import NOBODY, Watch, revive, say
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way. A list of snapshots with labels is the longest."""
@@ -38,29 +40,6 @@ _MOST_TRIES: Final = 3
 
 _MESSAGES_PER_TURN: Final = 64
 """Of the worker's line: one that floods it keeps nobody else waiting."""
-
-
-@dataclass(kw_only=True)
-class Watch:
-    """State of a warden. worker: pid of the one that lives. oom_kills: the machine's count when the jail started.
-
-    killed: whether it was told to kill the worker. wanted: the state that is to go on after that, if not the newest,
-    and the number of the message that wants it. told: the worker, of the versions of files that copies have. alive:
-    False until a worker that has come of a copy has said that it works. tries: how many came one after the other of
-    that copy and died before they had answered anything.
-    """
-
-    worker: int
-    control: socket.socket
-    line: socket.socket
-    shelf: Shelf
-    oom_kills: int
-    pulse: Pulse
-    killed: bool = False
-    alive: bool = True
-    tries: int = 0
-    wanted: tuple[int, Kept] | None = None
-    told: dict[str, object] = field(default_factory=dict)
 
 
 def heed_signals() -> None:
@@ -141,6 +120,8 @@ def _reap(state: Watch) -> bool:
                 return True
             if pid != state.worker:
                 _part_with(state, pid)
+            elif state.parking.expects_end and not state.killed:
+                left(state)
             elif not _succeed(state, _ending(state, status, spent.ru_maxrss * 1024)):
                 return False
     return True
@@ -189,6 +170,7 @@ def _note(state: Watch, message: Message) -> None:
             _keep_bound(state, message)
         case "alive":
             state.alive = True
+            come(state)
         case "served":
             state.tries = 0
         case _:
@@ -244,7 +226,7 @@ def _weigh(state: Watch) -> None:
         if not state.pulse.is_too_much(state.worker, copy.pid):
             return
         state.shelf.forgo()
-    _say(state, {"op": "dropped"})
+    say(state, {"op": "dropped"})
     _tell_gone(state, copy.pid)
 
 
@@ -276,22 +258,15 @@ def _succeed(state: Watch, ending: Message) -> bool:
         state.tries = 0
     while (kept := state.shelf.base) is not None:
         if end_younger(kept.born, state.shelf.pids) and (pid := kept.wake()) is not None:
-            _revive(state, kept, pid)
+            revive(state, kept, pid)
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
-            _say(state, {**told, "step": kept.step, "pid": pid})
+            say(state, {**told, "step": kept.step, "pid": pid})
+            stay(state)
+            come(state)
             return True
         state.shelf.give_up(kept.copy)
-    _say(state, {"op": "exited", **ending})
+    say(state, {"op": "exited", **ending})
     return False
-
-
-def _revive(state: Watch, kept: Kept, pid: int) -> None:
-    state.worker, state.killed, state.alive, state.told = pid, False, False, {}
-    state.tries += 1
-    state.oom_kills = usage.oom_kills(_PROC)
-    state.pulse.copied(pid)
-    if pid == kept.copy.pid:
-        state.shelf.forget(pid)
 
 
 def _ending(state: Watch, status: int, max_rss: int) -> Message:
@@ -325,10 +300,16 @@ def _serve(state: Watch) -> bool:
     asked = request["id"]
     match request["op"]:
         case "interrupt":
-            os.kill(state.worker, signal.SIGINT)
-            _say(state, {"op": "interrupted", "id": asked})
+            if state.worker != NOBODY:
+                os.kill(state.worker, signal.SIGINT)
+            say(state, {"op": "interrupted", "id": asked})
         case "kill_worker":
-            _kill_worker(state)
+            return _kill_worker(state)
+        case "park":
+            _listen(state, _MESSAGES_PER_TURN)
+            leave(state, asked, request["step"])
+        case "unpark":
+            call(state, asked)
         case "hold":
             state.shelf.hold(request["targets"])
         case "relieve":
@@ -338,40 +319,40 @@ def _serve(state: Watch) -> bool:
             _listen(state, _MESSAGES_PER_TURN)
             state.shelf.thin()
         case "rollback":
-            _roll_back(state, asked, request)
+            return _roll_back(state, asked, request)
         case "snapshots":
             _listen(state, _MESSAGES_PER_TURN)
-            _say(state, {"op": "snapshots", "id": asked, "kept": state.shelf.told()})
+            say(state, {"op": "snapshots", "id": asked, "kept": state.shelf.told()})
         case "status":
             _listen(state, _MESSAGES_PER_TURN)  # copies are no processes
             memory, processes = usage.of_jail(state.shelf.pids)
-            _say(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
+            processes += state.worker == NOBODY  # it is there as soon as anybody looks for it
+            say(state, {"op": "status", "id": asked, "memory": memory, "processes": processes})
         case _:
             return False
     return True
 
 
-def _roll_back(state: Watch, asked: int, request: Message) -> None:
+def _roll_back(state: Watch, asked: int, request: Message) -> bool:
+    """False when nothing can follow the worker, which the client is told."""
     _listen(state, _MESSAGES_PER_TURN)
     label, step = request.get("label"), request.get("step")
     kept = state.shelf.labelled(str(label)) if label else state.shelf.find(int(str(step)))
     if kept is None:
-        _say(state, {"op": "not_kept", "id": asked})
-        return
+        say(state, {"op": "not_kept", "id": asked})
+        return True
     state.wanted = asked, kept
-    _kill_worker(state)
+    return _kill_worker(state)
 
 
-def _kill_worker(state: Watch) -> None:
+def _kill_worker(state: Watch) -> bool:
+    """Another one takes its place once it has died; at once where none is there. False when none can."""
+    if state.worker == NOBODY:
+        return _succeed(state, {"signal": int(signal.SIGKILL), "status": None, "max_rss": 0, "oom": False})
     state.killed = True
     os.kill(state.worker, signal.SIGKILL)
+    return True
 
 
 def _do_nothing(_number: int, _frame: object) -> None:
     """A handler must exist for the wake-up descriptor to be written."""
-
-
-def _say(state: Watch, message: Message) -> None:
-    """The client is trusted but may be gone, or slow: a warden never waits for it."""
-    with suppress(OSError):
-        state.control.send(json.dumps(message).encode(), _AT_ONCE)

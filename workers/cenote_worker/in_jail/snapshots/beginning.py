@@ -29,6 +29,11 @@ class Beginning:
         return cls(is_kept=settings.warden >= 0)
 
     @property
+    def is_parked(self) -> bool:
+        """Whether it is wanted for the state that a worker was at last: its files are in their place."""
+        return bool((self.wanted or {}).get("parked"))
+
+    @property
     def files(self) -> int:
         """The version of the working directory that goes with it. Raises ValueError."""
         return number(self.wanted or {}, "files")

@@ -234,9 +234,12 @@ class Copies:
         say(self._line, {"op": "alive"})
 
     def served(self) -> None:
-        """This process has come of a copy, and has answered something. Raises OSError."""
+        """This process has come of a copy, and has answered something."""
         assert self._line is not None
-        say(self._line, {"op": "served"})
+        with suppress(
+            OSError
+        ):  # that was a cell which has closed the line: no further state is kept, as is told
+            say(self._line, {"op": "served"})
 
     def label(self, text: str) -> None:
         """Names the copy of this state. Raises OSError."""

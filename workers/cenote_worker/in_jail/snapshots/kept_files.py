@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +72,12 @@ class KeptFiles:
         """Drops what no copy has any more. newest: that the warden has heard of; later ones are on their way."""
         for number in [each for each in self._versions.numbers() if each <= newest and each not in numbers]:
             self._versions.drop(number)
+
+    def learn(self, number: int) -> None:
+        """The directory is as whoever kept that version has left it. Never raises: then all of it is copied anew."""
+        if number != NONE:
+            with suppress(VersionLost):
+                self._versions.learn(number)
 
     def restore(self, number: int) -> tuple[str, ...]:
         """Brings a version back. Gives what of it is not as it was, a line each. Never raises."""

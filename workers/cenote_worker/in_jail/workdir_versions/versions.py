@@ -95,6 +95,10 @@ class WorkdirVersions:
         """Of all versions that are kept."""
         return self._store.numbers()
 
+    def learn(self, version: int) -> None:
+        """Take it for what was recorded last, as another process has done. Raises VersionLost."""
+        self._last, self._last_version = self._store.load(version), version
+
     def restore(self, version: int) -> Restored:
         """Make the directory what it was. What is in place is not touched. Undoable if it was recorded before.
 

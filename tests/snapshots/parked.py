@@ -1,0 +1,33 @@
+"""Runtimes whose workers are ended as soon as nothing is asked of them, and what comes of that."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from tests.waiting import until
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.supervisor import parking
+from cenote_worker.supervisor.parking import Presence
+
+
+def park_at_once(patch: pytest.MonkeyPatch) -> None:
+    """In this process."""
+    patch.setattr(parking, "IDLE_SECONDS", 0.0)
+
+
+def is_parked(runtime: Any) -> bool:
+    """Whether the worker ends once it has said where it is."""
+    with suppress(UnavailableError):  # then that is not kept
+        runtime.snapshot()
+    supervisor = runtime.core.backend.supervisor
+    until(lambda: _is_settled(supervisor))
+    return supervisor._parking._presence is Presence.AWAY
+
+
+def _is_settled(supervisor: Any) -> bool:
+    with supervisor._lock:
+        at_rest = supervisor._parking._presence in (Presence.AWAY, Presence.THERE)
+        return at_rest and supervisor._parking._timer is None
