@@ -35,6 +35,14 @@ def test_a_half_consumed_generator_stands_where_it_stood(source: PythonRuntime, 
     assert ["[4, 6]", "[4, 6]"] == [run(runtime, "list(g)") for runtime in (two, source)]
 
 
+def test_a_step_that_failed_has_made_what_it_had_bound_by_then(source: PythonRuntime, fork: Fork) -> None:
+    run(source, "data = iter([])\nother = (x for x in range(3))")
+    assert not source.execute("z = zip(other, data); next(z)").success
+    (branch,) = fork(source)
+    assert "[1, 2]" == run(branch, "list(other)") == run(source, "list(other)")
+    assert "[]" == run(branch, "list(z)")
+
+
 def test_locks_connections_and_open_files(source: PythonRuntime, fork: Fork) -> None:
     """Each branch has its own; files are the ones that there are, and lie where they lay."""
     run(

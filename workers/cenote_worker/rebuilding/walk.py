@@ -196,8 +196,8 @@ class _Walk:
         if trace is None:
             return
         for location in changes - trace.mutated:
-            # One that failed may not have come to bind a name; in which state it left the process is known.
-            if record.status == "ok" or kind_of(location) == "hidden":
+            # Of one that failed it is known what names it has bound, and in which state it left the process.
+            if record.status == "ok" or kind_of(location) in ("hidden", "name"):
                 _check_unchanged(location, self._wanted.pop(location, None), trace.writes[location])
         ignored = {ANYTHING, *not_drawn(record)}
         for location, version in trace.reads.items():
