@@ -82,11 +82,13 @@ _PURE: Final = frozenset(
 """Functions that give something for what they are given, and do nothing else."""
 
 _CHANCE: Final = frozenset(
-    ("age", "current_date", "current_localtime", "current_localtimestamp", "current_time", "current_timestamp",
-     "gen_random_uuid", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now", "rand",
-     "random", "randomblob", "sample", "tablesample", "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7")
+    ("age", "current_connection_id", "current_date", "current_localtime", "current_localtimestamp",
+     "current_query_id", "current_time", "current_timestamp", "current_transaction_id", "duckdb_log_contexts",
+     "duckdb_logs", "duckdb_logs_parsed", "gen_random_uuid", "get_current_time", "get_current_timestamp",
+     "localtime", "localtimestamp", "now", "rand", "random", "randomblob", "sample", "tablesample", "today",
+     "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7")
 )  # fmt: skip
-"""Also in quotes: SQLite's functions of time take `'now'`."""
+"""Also in quotes: SQLite's functions of time take `'now'`. DuckDB counts and logs what the jail asks, too."""
 
 _OF_NOW: Final = re.compile(
     r"\b(?:(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|strftime\s*\([^,()]*\))"
