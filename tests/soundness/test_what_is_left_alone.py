@@ -65,6 +65,17 @@ CASES = {
         (3, "log.info('another')"),
         (3,),
     ),
+    "who asks for a column that is called as a function": (
+        (
+            "import sqlite3\ncon = sqlite3.connect(':memory:')\ncon.execute('create table t (uuid, age, sample)');",
+            "con.execute('insert into t (uuid, age, sample) values (1, 2, 3)');",
+            "k = 1",
+            "m = k + 1",
+            "r = con.execute('select age, sample from t order by uuid').fetchall()",
+        ),
+        (3, "k = 2"),
+        (3, 4),
+    ),
     "who asks a database of DuckDB": (
         (
             "import duckdb\ncon = duckdb.connect()",

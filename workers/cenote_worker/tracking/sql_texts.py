@@ -82,13 +82,17 @@ _PURE: Final = frozenset(
 """Functions that give something for what they are given, and do nothing else."""
 
 _CHANCE: Final = frozenset(
-    ("age", "current_connection_id", "current_date", "current_localtime", "current_localtimestamp",
-     "current_query_id", "current_time", "current_timestamp", "current_transaction_id", "duckdb_log_contexts",
-     "duckdb_logs", "duckdb_logs_parsed", "gen_random_uuid", "get_current_time", "get_current_timestamp",
-     "localtime", "localtimestamp", "now", "rand", "random", "randomblob", "sample", "tablesample", "today",
-     "transaction_timestamp", "txid_current", "uuid", "uuidv4", "uuidv7")
+    ("current_connection_id", "current_date", "current_localtime", "current_localtimestamp", "current_query_id",
+     "current_time", "current_timestamp", "current_transaction_id", "duckdb_log_contexts", "duckdb_logs",
+     "duckdb_logs_parsed", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now",
+     "tablesample", "today", "transaction_timestamp", "txid_current")
 )  # fmt: skip
 """Also in quotes: SQLite's functions of time take `'now'`. DuckDB counts and logs what the jail asks, too."""
+
+_CHANCE_CALLED: Final = re.compile(
+    r"\b(?:age|gen_random_uuid|rand|random|randomblob|uuid|uuidv4|uuidv7)[\"'`\]]?\s*\(|\busing\s+sample\b"
+)
+"""What columns are called as well."""
 
 _OF_NOW: Final = re.compile(
     r"\b(?:(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|strftime\s*\([^,()]*\))"
@@ -124,7 +128,8 @@ def only_asks(text: str) -> bool:
 def asks_for_chance(text: str) -> bool:
     """Whether a text may give something else each time: it speaks of random numbers, or of what time it is."""
     bare = _COMMENT.sub(" ", text).lower()
-    return not _CHANCE.isdisjoint(_WORD.findall(bare)) or _OF_NOW.search(bare) is not None
+    patterns = _OF_NOW, _CHANCE_CALLED
+    return not _CHANCE.isdisjoint(_WORD.findall(bare)) or any(each.search(bare) for each in patterns)
 
 
 def names_in(text: str) -> frozenset[str]:
