@@ -56,6 +56,7 @@ _CALLED: Final = "cursor", "execute", "fetchall", "close"
 class _Mark:
     def __init__(self) -> None:
         self.text = ""
+        self.has_sequences = False
 
 
 _mark: Final = _Mark()
@@ -77,7 +78,10 @@ def mark() -> str:
 
 def may_change(facts: Facts, libraries: Set[str]) -> bool:
     """Whether the code, which meets DuckDB, may do more than ask. libraries: that it reaches. To those that nobody
-    knows here it may have handed a connection."""
+    knows here it may have handed a connection. Once there may be sequences, who only asks may draw from them."""
+    _mark.has_sequences = _mark.has_sequences or facts.sequences
+    if _mark.has_sequences and facts.asks:
+        return True
     words = facts.attributes | facts.loads
     if not _doing.isdisjoint(words) or any(word.startswith(_HANDING_ON) for word in words):
         return True

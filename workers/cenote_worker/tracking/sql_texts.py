@@ -40,6 +40,9 @@ _IN_FULL: Final = frozenset(
         "to_arrow_table",
     )
 )
+_EXPRESSIONS: Final = frozenset(("filter", "order"))
+"""Methods of relations that take part of a query, and nothing else."""
+
 METHODS: Final = _TAKING_TEXT | _FETCHING
 """Names of functions and attributes of which `ask_of` knows what they mean for a query."""
 
@@ -142,6 +145,11 @@ def outlives_its_call(text: str) -> bool:
     return not _REMEMBERED.isdisjoint(_WORD.findall(text.lower()))
 
 
+def speaks_of_sequences(text: str) -> bool:
+    """Whether it may make one: who asks for a view that draws from one changes it, and does not say so."""
+    return "sequence" in text.lower()
+
+
 Steps = Sequence[tuple[int, int, int]]
 
 
@@ -168,6 +176,10 @@ def ask_of(code: CodeType, steps: Steps, index: int, name: str) -> Ask | None:
         given = index and _is_call(steps[index - 1])
         return None if given else Ask(text=None, fetches=True)
     text, behind = _text_given(code, steps[index + 1 :])
+    if text is not None and name in _EXPRESSIONS:
+        text = f"select {text}"
+    elif text is not None and name == "table":
+        text = f"from {text}"
     leaves = name in _LEAVING_RESULTS and not _is_fetched(code, steps[index + 1 + behind :])
     return Ask(text=text, leaves=leaves)
 
