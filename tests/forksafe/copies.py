@@ -15,16 +15,20 @@ import json
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
+from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.tracking import duckdb_state
 
 PATIENCE = float(sys.argv[3])
 PR_SET_PDEATHSIG = 1
-HELD: dict[str, object] = {}
+HELD: dict[str, Any] = {}
 
 
 def numpy() -> object:
@@ -63,15 +67,25 @@ def polars() -> object:
     return int(frame.lazy().group_by("b").agg(pl.col("a").sum()).collect()["a"].sum())
 
 
-def duckdb() -> object:
+def duckdb(file: str = ":memory:") -> object:
+    """Gives the number of threads, too: a query has its result with any."""
     import duckdb
 
-    connection = HELD.get("connection") or duckdb.connect()
-    HELD["connection"] = connection
+    duckdb_state.handlers(duckdb)
+    THREADS.begin_again()
+    if "connection" not in HELD:
+        duckdb.set_default_connection(duckdb.connect(file))
+    connection = HELD.setdefault("connection", duckdb.default_connection())
     total = connection.execute("select sum(a) from range(2000000) t(a)").fetchone()
+    threads = len(os.listdir("/proc/self/task"))
     if os.getpid() != HELD.setdefault("pid", os.getpid()):
         connection.close()
-    return total
+    return total, threads
+
+
+def duckdb_in_a_file() -> object:
+    folder = HELD.setdefault("folder", tempfile.TemporaryDirectory())
+    return duckdb(f"{folder.name}/base.duckdb")
 
 
 def python_thread() -> object:
@@ -148,5 +162,7 @@ def main(library: str, fork: Callable[[], int]) -> dict[str, object]:
 
 if __name__ == "__main__":
     result = main(sys.argv[1], globals()[sys.argv[2]])
+    if "folder" in HELD:
+        HELD["folder"].cleanup()
     print(json.dumps(result), flush=True)
     os._exit(0)

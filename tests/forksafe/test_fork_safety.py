@@ -38,7 +38,7 @@ def printed(program: str) -> str:
 
 
 @pytest.mark.parametrize("fork", ["python_fork", "bare_fork"])
-@pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow", "tqdm"])
+@pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow", "tqdm", "duckdb"])
 def test_libraries_compute_with_threads_in_a_copy(library: str, fork: str) -> None:
     """Their pools survive a fork, or were paused before it: in the copy, in its copy, and in the original."""
     result = tried(library, fork)
@@ -57,7 +57,7 @@ def test_an_event_loop_goes_on_in_a_copy() -> None:
     ("library", "owner"),
     [
         ("polars", "Polars"),
-        ("duckdb", "DuckDB"),
+        ("duckdb_in_a_file", "DuckDB"),
         ("python_thread", "a user's"),
         ("executor", "ThreadPoolExecutor"),
     ],

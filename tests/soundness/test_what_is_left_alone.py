@@ -55,6 +55,40 @@ CASES = {
         (1, "def f(v):\n    n = v + 1\n    return n"),
         (1, 2),
     ),
+    "who logs behind somebody else": (
+        (
+            "import logging, sys\nlogging.basicConfig(level=logging.INFO, stream=sys.stdout, force=True)",
+            "log = logging.getLogger('levels')",
+            "log.info('one')",
+            "log.warning('two')\nlog.debug('three')",
+        ),
+        (3, "log.info('another')"),
+        (3,),
+    ),
+    "who asks for a column that is called as a function": (
+        (
+            "import sqlite3\ncon = sqlite3.connect(':memory:')\ncon.execute('create table t (uuid, age, sample)');",
+            "con.execute('insert into t (uuid, age, sample) values (1, 2, 3)');",
+            "k = 1",
+            "m = k + 1",
+            "r = con.execute('select age, sample from t order by uuid').fetchall()",
+        ),
+        (3, "k = 2"),
+        (3, 4),
+    ),
+    "who asks a database of DuckDB": (
+        (
+            "import duckdb\ncon = duckdb.connect()",
+            "con.execute('create table t as select range as a from range(9)');",
+            "r = con.execute('select sum(a) from t').fetchall()",
+            "k = 1",
+            "s = con.execute('select max(a) from t').fetchall()[0][0] + k",
+            "u = con.table('t').filter('a > 3').order('a desc').fetchall()",
+            "v = con.execute('select min(a) from t').fetchall()",
+        ),
+        (3, "r = con.table('t').filter('a > 4').fetchall()"),
+        (3,),
+    ),
     "who looks at a list that somebody else is given later": (
         ("d = [[1]]", "k = 1", "n = len(d) + k", "e = d[0]\ng = iter(d)", "e.append(2)\nm = next(g)"),
         (2, "k = 2"),

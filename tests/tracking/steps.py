@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 from types import ModuleType
 
+from cenote_worker.in_jail.logger_levels import forget_levels
 from cenote_worker.trace import StepTrace
 from cenote_worker.tracking.tracker import Tracker
 
@@ -40,6 +41,7 @@ class Steps:
                 repr(value)
         except Exception as error:
             self.failure = type(error).__name__
+        forget_levels()
         trace = watch.end(self.failure)
         self._environ = dict(os.environ)
         self.bound_only = None if self.failure else watch.bound_only

@@ -21,6 +21,7 @@ from cenote_worker.in_jail.display import Displays
 from cenote_worker.in_jail.failures import Failures, brief, exit_status
 from cenote_worker.in_jail.interrupts import Interrupts
 from cenote_worker.in_jail.limits import KernelLimits
+from cenote_worker.in_jail.logger_levels import forget_levels
 from cenote_worker.in_jail.magics import Magics
 from cenote_worker.in_jail.outcome import CellOutcome
 from cenote_worker.in_jail.output import OutputBuffer, OutputSink
@@ -136,6 +137,7 @@ class Kernel:
         rebindings = self._rebindings
         news = rebindings.news(self._turn[0]) if rebindings is not None else ()
         value, error = self._run(code, step, after_interrupt, foresee)
+        forget_levels()
         if rebindings is not None:
             self._settle(step)
         trace = self._runner.context.run(self._tracking.end, error) if self._tracking is not None else None

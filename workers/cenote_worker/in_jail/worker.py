@@ -23,6 +23,7 @@ from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
+from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
@@ -183,10 +184,12 @@ class Worker:
             self._values.hosts.rest()
 
     def _resume(self) -> None:
+        THREADS.begin_again()
         if self._values.hosts is not None:
             self._values.hosts.resume()
 
     def _revive(self) -> None:
+        THREADS.begin_again()
         self._kernel.revive()
         if self._values.hosts is not None:
             self._values.hosts.revive()

@@ -47,11 +47,16 @@ _random = os.urandom
 _modules = sys.modules
 _doing = set[str]()
 """The others. What a later version of DuckDB has besides is among them."""
+_stamps: Final = Stamps()
+_calls = dict[str, Callable[..., Any]]()
+"""Methods of a connection and functions of the module, as they were before a cell could change them."""
+_CALLED: Final = "cursor", "execute", "fetchall", "close"
 
 
 class _Mark:
     def __init__(self) -> None:
         self.text = ""
+        self.has_sequences = False
 
 
 _mark: Final = _Mark()
@@ -73,7 +78,10 @@ def mark() -> str:
 
 def may_change(facts: Facts, libraries: Set[str]) -> bool:
     """Whether the code, which meets DuckDB, may do more than ask. libraries: that it reaches. To those that nobody
-    knows here it may have handed a connection."""
+    knows here it may have handed a connection. Once there may be sequences, who only asks may draw from them."""
+    _mark.has_sequences = _mark.has_sequences or facts.sequences
+    if _mark.has_sequences and facts.asks:
+        return True
     words = facts.attributes | facts.loads
     if not _doing.isdisjoint(words) or any(word.startswith(_HANDING_ON) for word in words):
         return True
@@ -105,6 +113,21 @@ def looked_up(facts: Facts) -> frozenset[str] | None:
     return frozenset[str]().union(*(names_in(text) for text in texts if text is not None))
 
 
+def connections() -> list[Any]:
+    """All that were met and are there."""
+    return _stamps.holders()
+
+
+def default_connection() -> Any:
+    """That functions of the module use, which makes it if there is none. Raises KeyError where DuckDB was not met."""
+    return _calls["default_connection"]()
+
+
+def call(connection: Any, method: str, *given: object) -> Any:
+    """Raises whatever DuckDB does."""
+    return _calls[method](connection, *given)
+
+
 def handlers(duckdb: ModuleType) -> dict[type, Handler]:
     """For exact types of an imported DuckDB."""
     spoken = {*dir(duckdb), *dir(duckdb.DuckDBPyConnection), *dir(duckdb.DuckDBPyRelation)}
@@ -112,16 +135,15 @@ def handlers(duckdb: ModuleType) -> dict[type, Handler]:
         each for each in spoken if each[:1] != "_" and not isinstance(getattr(duckdb, each, None), type)
     }
     _doing.update(functions - _ONLY_ASKING - vars(builtins).keys())
-    return {duckdb.DuckDBPyConnection: _connection(Stamps())}
+    _calls.update({each: getattr(duckdb.DuckDBPyConnection, each) for each in _CALLED})
+    _calls["default_connection"] = duckdb.default_connection
+    return {duckdb.DuckDBPyConnection: _connection}
 
 
-def _connection(stamps: Stamps) -> Callable[[Graph, Any], object]:
-    def described(graph: Graph, value: Any) -> object:
-        graph.changeable(value)
-        graph.packages.add(HOME)
-        graph.refer(DATABASES)
-        graph.sealed = True
-        graph.stay("a connection of DuckDB does not tell what it holds")
-        return (stamps.of(value, None), mark())
-
-    return described
+def _connection(graph: Graph, value: Any) -> object:
+    graph.changeable(value)
+    graph.packages.add(HOME)
+    graph.refer(DATABASES)
+    graph.sealed = True
+    graph.stay("a connection of DuckDB does not tell what it holds")
+    return (_stamps.of(value, None), mark())

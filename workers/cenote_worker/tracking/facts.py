@@ -16,7 +16,7 @@ from typing import Final
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.exception_table import catches
 from cenote_worker.tracking.instructions import instructions
-from cenote_worker.tracking.sql_texts import METHODS, Ask, ask_of
+from cenote_worker.tracking.sql_texts import METHODS, Ask, ask_of, speaks_of_sequences
 
 __builtins__ = BUILTINS
 
@@ -78,7 +78,7 @@ class Facts:
     bound before they are read. within: global names that functions and classes defined in it read. on_results: it
     sets something on, or in, what a call has given. submodules: what is imported from within packages, by dotted
     names, some of which may be no modules. texts: those of the attributes that stand in texts. asks: places that may
-    ask a database.
+    ask a database. sequences: a text speaks of those of a database.
     """
 
     loads: frozenset[str] = frozenset()
@@ -94,6 +94,7 @@ class Facts:
     submodules: frozenset[str] = frozenset()
     texts: frozenset[str] = frozenset()
     asks: frozenset[Ask] = frozenset()
+    sequences: bool = False
 
     def __or__(self, other: Facts) -> Facts:
         if other is NOTHING or self is NOTHING:  # as of most values: each step joins its facts with theirs
@@ -111,6 +112,7 @@ class Facts:
             submodules=self.submodules | other.submodules,
             texts=self.texts | other.texts,
             asks=self.asks | other.asks,
+            sequences=self.sequences or other.sequences,
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
@@ -139,6 +141,7 @@ class _Scan:
     submodules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
     asks: set[Ask] = field(default_factory=set)
+    sequences: bool = False
     first: set[str] = field(default_factory=set)
     within: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
@@ -152,7 +155,7 @@ class _Scan:
             sets=frozenset(self.sets), chains=frozenset(self.chains), imports=frozenset(self.imports), star=self.star,
             within=frozenset(self.within), on_results=self.on_results,
             submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
-            asks=frozenset(self.asks),
+            asks=frozenset(self.asks), sequences=self.sequences,
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
@@ -194,7 +197,7 @@ def facts_of_cell(*parts: CodeType | None) -> Facts:
 
 
 def _scan(code: CodeType, *, in_class: bool) -> _Scan:
-    scan = _Scan()
+    scan = _Scan(sequences=any(type(each) is str and speaks_of_sequences(each) for each in code.co_consts))
     steps = list(instructions(code))
     unsure = in_class or code.co_flags & _OPTIMIZED or (code.co_exceptiontable and catches(code, steps))
     chain, package, sure_from = "", "", _NEVER if unsure else 0

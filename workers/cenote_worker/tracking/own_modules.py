@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 import sysconfig
 from collections.abc import Collection, Iterable
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 
 import cenote_worker
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.tracking.classes import is_module, module_of
+from cenote_worker.tracking.classes import attributes, is_class, is_module, module_of
 from cenote_worker.tracking.facts import Facts
 
 __builtins__ = BUILTINS
@@ -22,6 +23,7 @@ _LIBRARIES = tuple(
     | {f"{Path(cenote_worker.__file__ or '').parent}/"}
 )
 _OURS = ("cenote_proto", "cenote_security", "cenote_worker")
+_COMPILED = tuple(EXTENSION_SUFFIXES)
 _SITE = ("/site-packages/", "/dist-packages/")
 
 
@@ -49,7 +51,7 @@ class OwnModules:
             module = _modules.get(dotted)
             if module is None or not self._is_users_kind(module, dotted):
                 continue
-            if not _is_main(module) and _is_own(module):
+            if not _is_main(module) and _is_own(module) and not _is_of_extension(dotted):
                 self.found[dotted] = module
 
     def _is_users_kind(self, module: object, dotted: str) -> bool:
@@ -95,6 +97,33 @@ def _is_own(module: ModuleType) -> bool:
     if type(file) is not str:
         return table.get("__spec__") is None
     return not file.startswith(_LIBRARIES) and not any(site in file for site in _SITE)
+
+
+def _is_of_extension(dotted: str) -> bool:
+    """Whether an extension of a library has made the module, which then has neither a file nor a specification.
+
+    Whoever makes one by hand puts something of his own there.
+    """
+    parent, _, last = dotted.rpartition(".")
+    home, module = _modules.get(parent), _modules[dotted]
+    if type(home) is not ModuleType or vars(home).get(last) is not module or "__file__" in vars(module):
+        return False
+    file = vars(home).get("__file__")
+    compiled = type(file) is str and file.endswith(_COMPILED) and is_of_library(file)
+    if not compiled and not _is_of_extension(parent):
+        return False
+    top = dotted.partition(".")[0]
+    return all(_is_made_by(top, value) for key, value in vars(module).items() if key[:2] != "__")
+
+
+def _is_made_by(library: str, value: object) -> bool:
+    """Whether it is a class of a library, without code of anybody else's, or an instance of one."""
+    cls = value if is_class(value) else type(value)
+    assert isinstance(cls, type)
+    functions = [each for each in attributes(cls).values() if type(each) is FunctionType]
+    return module_of(cls).partition(".")[0] == library and all(
+        is_of_library(each.__code__.co_filename) for each in functions
+    )
 
 
 def is_of_library(path: str) -> bool:

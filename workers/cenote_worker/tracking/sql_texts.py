@@ -40,6 +40,9 @@ _IN_FULL: Final = frozenset(
         "to_arrow_table",
     )
 )
+_EXPRESSIONS: Final = frozenset(("filter", "order"))
+"""Methods of relations that take part of a query, and nothing else."""
+
 METHODS: Final = _TAKING_TEXT | _FETCHING
 """Names of functions and attributes of which `ask_of` knows what they mean for a query."""
 
@@ -82,11 +85,17 @@ _PURE: Final = frozenset(
 """Functions that give something for what they are given, and do nothing else."""
 
 _CHANCE: Final = frozenset(
-    ("age", "current_date", "current_localtime", "current_localtimestamp", "current_time", "current_timestamp",
-     "gen_random_uuid", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now", "rand",
-     "random", "randomblob", "sample", "tablesample", "today", "transaction_timestamp", "uuid", "uuidv4", "uuidv7")
+    ("current_connection_id", "current_date", "current_localtime", "current_localtimestamp", "current_query_id",
+     "current_time", "current_timestamp", "current_transaction_id", "duckdb_log_contexts", "duckdb_logs",
+     "duckdb_logs_parsed", "get_current_time", "get_current_timestamp", "localtime", "localtimestamp", "now",
+     "tablesample", "today", "transaction_timestamp", "txid_current")
 )  # fmt: skip
-"""Also in quotes: SQLite's functions of time take `'now'`."""
+"""Also in quotes: SQLite's functions of time take `'now'`. DuckDB counts and logs what the jail asks, too."""
+
+_CHANCE_CALLED: Final = re.compile(
+    r"\b(?:age|gen_random_uuid|rand|random|randomblob|uuid|uuidv4|uuidv7)[\"'`\]]?\s*\(|\busing\s+sample\b"
+)
+"""What columns are called as well."""
 
 _OF_NOW: Final = re.compile(
     r"\b(?:(?:date|time|datetime|julianday|unixepoch)\s*\(\s*\)|strftime\s*\([^,()]*\))"
@@ -122,7 +131,8 @@ def only_asks(text: str) -> bool:
 def asks_for_chance(text: str) -> bool:
     """Whether a text may give something else each time: it speaks of random numbers, or of what time it is."""
     bare = _COMMENT.sub(" ", text).lower()
-    return not _CHANCE.isdisjoint(_WORD.findall(bare)) or _OF_NOW.search(bare) is not None
+    patterns = _OF_NOW, _CHANCE_CALLED
+    return not _CHANCE.isdisjoint(_WORD.findall(bare)) or any(each.search(bare) for each in patterns)
 
 
 def names_in(text: str) -> frozenset[str]:
@@ -133,6 +143,11 @@ def names_in(text: str) -> frozenset[str]:
 def outlives_its_call(text: str) -> bool:
     """Whether what the text speaks of may be looked up again when something else is asked."""
     return not _REMEMBERED.isdisjoint(_WORD.findall(text.lower()))
+
+
+def speaks_of_sequences(text: str) -> bool:
+    """Whether it may make one: who asks for a view that draws from one changes it, and does not say so."""
+    return "sequence" in text.lower()
 
 
 Steps = Sequence[tuple[int, int, int]]
@@ -161,6 +176,10 @@ def ask_of(code: CodeType, steps: Steps, index: int, name: str) -> Ask | None:
         given = index and _is_call(steps[index - 1])
         return None if given else Ask(text=None, fetches=True)
     text, behind = _text_given(code, steps[index + 1 :])
+    if text is not None and name in _EXPRESSIONS:
+        text = f"select {text}"
+    elif text is not None and name == "table":
+        text = f"from {text}"
     leaves = name in _LEAVING_RESULTS and not _is_fetched(code, steps[index + 1 + behind :])
     return Ask(text=text, leaves=leaves)
 

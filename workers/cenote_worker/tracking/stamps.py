@@ -27,3 +27,7 @@ class Stamps:
         stamp, key, table = _random(8).hex(), id(holder), self._known
         self._known[key] = weakref.ref(holder, lambda _: table.pop(key, None)), id(held), stamp
         return stamp
+
+    def holders(self) -> list[object]:
+        """All that were asked for and are there."""
+        return [holder for known, _, _ in list(self._known.values()) if (holder := known()) is not None]

@@ -10,7 +10,7 @@ process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
 | Arrow | works: its pools are made anew in the copy | safe while they wait |
 | jemalloc's own thread | works: started again in the copy | safe |
 | Polars (rayon, tokio) | the copy hangs in its next query | no copy |
-| DuckDB | the copy computes on one thread, and crashes when the connection is closed | no copy |
+| DuckDB | the copy computes on one thread, and crashes when the connection is closed | ended, where in memory |
 | Numba's own (`workqueue`) | works: they are begun again in the copy | safe |
 | Numba over GNU OpenMP | it ends itself in its next parallel loop | no copy |
 | OpenCV | works, on one thread | paused |
@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cenote_worker.in_jail.forking import library_threads, native_threads
+from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.forking.native_threads import NativeThread
 from cenote_worker.in_jail.forking.pools_unsafe import pause
@@ -91,24 +92,34 @@ class ForkSafety:
 
         ours: threads whose loss in a copy is the caller's own business. Called by the main thread, between cells.
         Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
+        DuckDB's do (`THREADS.begin_again`), before anything of the user's runs in any of these.
         """
         if library := library_threads.unforkable():
             return (Reason(kind="library", owner=library, threads=0),)
         if native_threads.is_alone():
             return ()
         library_threads.end_waiting()
-        if not (ids := native_threads.others()):
+        if native_threads.is_alone():
             return ()
-        if python := _python_threads(ours):  # one of them may be using the pools
+        if python := _python_threads(ours):  # one of them may be using the pools, or a database
             return python
         known = {thread.native_id for thread in ours if thread.native_id is not None}
-        self._seen = {id: self._seen[id] for id in ids if id in self._seen}
+        is_ended = THREADS.end()
+        left = self._left(known)
+        if is_ended and any(_owner(thread) == _LIBRARIES["duckdb"] for thread in left):
+            THREADS.end_default()
+            left = self._left(known)
+        return _reasons(left)
+
+    def _left(self, known: Collection[int]) -> list[NativeThread]:
+        """Those that forbid a fork, behind what can be done about them."""
+        self._seen = {id: self._seen[id] for id in native_threads.others() if id in self._seen}
         running: list[NativeThread] = []
         if self._unseen(known):
             pause()
             library_threads.pause()
             running = self._look(known)
-        return _reasons([thread for thread in (*self._seen.values(), *running) if not _survives(thread)])
+        return [thread for thread in (*self._seen.values(), *running) if not _survives(thread)]
 
     def _unseen(self, known: Collection[int]) -> list[int]:
         return [id for id in native_threads.others(known) if id not in self._seen]
