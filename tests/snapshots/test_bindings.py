@@ -156,6 +156,15 @@ def test_an_object_that_was_written_into_is_not_told() -> None:
     assert difference(base, namespace, set()) is not None
 
 
+def test_a_large_value_may_lie_where_another_did() -> None:
+    """The baseline holds small ones only. What was written to a name that seems to be the same is another one."""
+    namespace = ran(f"x = 'a' * {MAX_BINDINGS + 1}")
+    base = Baseline.of(namespace)
+    assert base is not None
+    assert difference(base, namespace, {"x"}) is None
+    assert difference(base, namespace, set()) is not None
+
+
 def test_names_that_lie_where_others_did() -> None:
     """An address that is used again does not hide a binding: the baseline holds what was there."""
     namespace = ran("x = 0.5")

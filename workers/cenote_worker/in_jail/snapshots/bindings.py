@@ -88,7 +88,7 @@ def difference(base: Baseline, namespace: dict[str, object], written: Collection
         return None
     left = {*changed, *gone}
     same = {identity: name for name, identity in base.identities.items() if name not in left}
-    if not (_are_plain(written, namespace, changed) and _may_go(left & base.identities.keys(), base, same)):
+    if not (_are_known(written, namespace, changed, base) and _may_go(left & base.identities.keys(), base, same)):
         return None
     bound = _told(base, namespace, changed, same)
     data = None if bound is None else packed((gone, bound))
@@ -121,10 +121,15 @@ def _order(base: Baseline, namespace: Mapping[str, object], changed: list[str]) 
     return kept + [name for name in changed if name not in base.identities]
 
 
-def _are_plain(written: Collection[str], namespace: Mapping[str, object], changed: Collection[str]) -> bool:
-    """Whether nothing was written into an object that is still there. What was bound anew is looked at in `_told`."""
+def _are_known(
+    written: Collection[str], namespace: Mapping[str, object], changed: Collection[str], base: Baseline
+) -> bool:
+    """Whether nothing was written into an object that is still there. What was bound anew is looked at in `_told`.
+
+    Only of what the baseline holds it is certain that no other object has its identity by now.
+    """
     there = [name for name in written if name in namespace]
-    return all(type(namespace[name]) in _PLAIN or name in changed for name in there)
+    return all(name in changed or name in base.plain for name in there)
 
 
 def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> bool:
