@@ -122,6 +122,16 @@ def known(trace: StepTrace) -> object:
 @settings(relaxed, max_examples=100)
 @given(program)
 @example(["a = [1]\nb = a", "del b", "a.append(2)"])
+@example(
+    [
+        "def f(): pass\na = [1]\nb = a\nc = {}",
+        "a.append(3)",
+        "c['k'] = 1000.5",
+        "b = c",
+        "a = [a]",
+        "b['k'] = 1",
+    ]
+)
 def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:
     """The namespace is equal, and every later cell does the same, and is seen to do the same."""
     line, states = Line(in_process), list[object]()
@@ -145,6 +155,14 @@ def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> No
         line.run(source)
     assert [1, 1, 1, 1, 5, 5] == [kept.cells for kept in line.kept]
     assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
+
+
+def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_process: Callable) -> None:
+    """As long as all of it is plain, and nobody else has it."""
+    line = Line(in_process)
+    for source in ("a = {1}\nb, c = [5000], {}", "b.append(2)", "c['k'] = 'two words'", "b", "b.append(c)"):
+        line.run(source)
+    assert [1, 1, 1, 1, 5] == [kept.cells for kept in line.kept]
 
 
 @pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)
