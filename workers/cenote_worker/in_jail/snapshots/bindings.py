@@ -1,5 +1,5 @@
 """Small plain values that names were bound to since the worker was copied: with them, the copy is the state of now.
-So are lists, tuples and dictionaries of them that are just that, with nobody else who could change them.
+So are lists, tuples, dictionaries and sets of them that are just that, with nobody else who could change them.
 
 The state comes back as it was, to what `is` says of its names. So what is bound is told by value only where nobody
 else has the object, or Python itself has it once: then nothing can tell the new one from it. Files that were closed
@@ -16,9 +16,10 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import Final
+from weakref import getweakrefcount
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.snapshots import closed_files
+from cenote_worker.in_jail.snapshots import closed_files, plain_sets
 from cenote_worker.in_jail.snapshots.closed_files import told_of
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
 from cenote_worker.in_jail.snapshots.plain_values_unsafe import is_interned, packed, unpacked
@@ -40,15 +41,16 @@ _MOST_IN_ALL: Final = 1_000
 _MAX_BITS: Final = 8 * MAX_BINDINGS
 _PLAIN: Final = frozenset((type(None), type(Ellipsis), bool, int, float, complex, str, bytes))
 _CONTAINERS: Final = frozenset((list, tuple, dict))
-"""Not sets: in what order one gives what it holds depends on what it has held before."""
+_WITH_SETS: Final = _CONTAINERS | {set}
 
 _SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
 _SMALL_NUMBERS: Final = range(-5, 257)
 
 _CLOSED: Final = ...
-"""Stands where another name would, in what is told of a file that was closed."""
+_SET: Final = True
+"""They stand where another name would, in what is told of a file that was closed, or of a set."""
 
-_Told = tuple[str, str | EllipsisType | None, object]
+_Told = tuple[str, str | EllipsisType | bool | None, object]
 
 _count = sys.getrefcount
 _modules = sys.modules
@@ -121,6 +123,8 @@ def bring_about(namespace: dict[str, object], data: bytes) -> list[str]:
     for name, other, value in bound:
         if other is _CLOSED:
             namespace[name] = closed_files.rebuilt(value)
+        elif other is _SET:
+            namespace[name] = plain_sets.rebuilt(value)
         else:
             namespace[name] = value if other is None else namespace[other]
     return [*gone, *(name for name, _, _ in bound)]
@@ -136,16 +140,11 @@ def _order(base: Baseline, namespace: Mapping[str, object], changed: list[str]) 
     return kept + [name for name in changed if name not in base.identities]
 
 
-def _rewritten(base: Baseline, namespace: Mapping[str, object], written: Collection[str]) -> Iterator[str]:
+def _rewritten(base: Baseline, namespace: Mapping[str, object], written: Collection[str]) -> list[str]:
     """All names of containers in which there may be something else than in those that they had in the copy."""
-    there = {
-        id(namespace[name]) for name in written if name in namespace and type(namespace[name]) in _CONTAINERS
-    }
-    return (
-        name
-        for name, value in namespace.items()
-        if id(value) in there and base.identities.get(name) == id(value)
-    )
+    same = {name: id(value) for name, value in namespace.items() if base.identities.get(name) == id(value)}
+    there = {same[name] for name in same.keys() & written if type(namespace[name]) in _WITH_SETS}
+    return [name for name, identity in same.items() if identity in there]
 
 
 def _are_known(
@@ -168,23 +167,32 @@ def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> 
 def _told(
     base: Baseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
 ) -> list[_Told] | None:
-    """Each name with another one that has the same object by then; or None and a value; or what a file is told by."""
+    """Each name with another one that has the same object by then; or `_how` it is told by itself."""
     told, had = list[_Told](), dict(same)
     for name in changed:
         identity = id(namespace[name])
         if identity in had:
             told.append((name, had[identity], None))
-        elif (_is_small(namespace[name]) and _is_one(namespace[name])) or (
-            _is_unshared(name, namespace, base) and _parts_of(namespace[name]) is not None
-        ):
+        elif _is_small(namespace[name]) and _is_one(namespace[name]):
             told.append((name, None, namespace[name]))
             had[identity] = name
-        elif _is_unshared(name, namespace, base) and (file := _file(namespace[name])) is not None:
-            told.append((name, _CLOSED, file))
+        elif _is_unshared(name, namespace, base) and (how := _how(namespace[name])) is not None:
+            told.append((name, *how))
             had[identity] = name
         else:
             return None
     return told
+
+
+def _how(value: object) -> tuple[EllipsisType | bool | None, object] | None:
+    """How an object is told that only names have: what stands for it, with a word that says what that is."""
+    if isinstance(value, set):
+        told = plain_sets.told_of(value) if _parts_of_set(value) is not None else None
+        return None if told is None else (_SET, told)
+    if _parts_of(value) is not None:
+        return None, value
+    file = _file(value)
+    return None if file is None else (_CLOSED, file)
 
 
 def _file(value: object) -> closed_files.Told | None:
@@ -204,8 +212,10 @@ def _by_value(namespace: Mapping[str, object]) -> Iterator[str]:
     for identity in map(id, namespace.values()):
         held[identity] = held.get(identity, 0) + 1
     for name in names:
-        if type(namespace[name]) in _CONTAINERS and _count(namespace[name]) == held[id(namespace[name])] + 1:
-            parts = _parts_of(namespace[name])
+        if type(namespace[name]) in _WITH_SETS and _count(namespace[name]) == held[id(namespace[name])] + 1:
+            parts = (
+                _parts_of_set(namespace[name]) if type(namespace[name]) is set else _parts_of(namespace[name])
+            )
             left -= _MOST_PARTS if parts is None else parts + 1
             if left < 0:
                 return
@@ -235,6 +245,13 @@ def _parts_of(value: object) -> int | None:
             elif not _is_part(here[place]):
                 return None
     return parts
+
+
+def _parts_of_set(value: object) -> int | None:
+    """The same of a set, to which there may be weak references besides."""
+    if type(value) is not set or len(value) > _MOST_PARTS or getweakrefcount(value):
+        return None
+    return len(value) if all(map(_is_part, value)) else None
 
 
 def _is_part(value: object) -> bool:
