@@ -155,12 +155,12 @@ def test_containers_that_a_copy_has_are_told_with_what_is_in_them_now(runtime: P
     look = "rows, table, list(met), other is met"
     expected = runtime.execute(look).value
     assert "(['one'], {'a': [1, 2.5]}, [" in str(expected)
-    assert "rolled_back" == runtime.execute(f"rows.clear(); met.clear(); {CRASH}").state
-    assert expected == runtime.execute(look).value
-    assert step == runtime.rollback(step).step
-    assert expected == runtime.execute(look).value
     assert 3 == runtime.rollback(3).step
     assert "(['one'], {'a': [1, 2.5]}, True)" == runtime.execute("rows, table, met == {8, 0}").value
+    assert step == runtime.rollback(step).step
+    assert expected == runtime.execute(look).value
+    assert "rolled_back" == runtime.execute(f"rows.clear(); met.clear(); {CRASH}").state
+    assert expected == runtime.execute(look).value
 
 
 def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
