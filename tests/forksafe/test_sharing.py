@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.forksafe.sharing_process import HELD
 
+from cenote_worker.in_jail.forking import memory_map
 from cenote_worker.zygote import sharing as sharing_module
 from cenote_worker.zygote.sharing import Sharing, areas, shared_of, sharing
 
@@ -35,6 +36,8 @@ def test_memory_that_the_copy_has_not_is_not_looked_at() -> None:
     before, after = seen("fill")
     assert after.copied - before.copied < HELD // 8
 
+
+UNKNOWN_REQUEST = 0xC06866FF
 
 HELD_BY_IT = (1 << 23) // os.sysconf("SC_PAGE_SIZE")
 WAITING = "held = bytearray(b'x') * (1 << 23); print(flush=True); input()"
@@ -62,3 +65,16 @@ def test_a_process_that_is_gone() -> None:
     os.waitpid(gone, 0)
     assert Sharing() == sharing(os.getpid(), gone)
     assert Sharing() == sharing(gone, os.getpid())
+
+
+def test_both_ways_to_look_at_memory_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels before Linux 6.11, and gVisor's, do not look by themselves."""
+    command = [sys.executable, "-c", WAITING]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
+        assert waiting.stdout is not None
+        waiting.stdout.readline()
+        found = areas(waiting.pid)
+        monkeypatch.setattr(memory_map, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
+        assert found == areas(waiting.pid)
+        assert sum(map(len, found)) >= HELD_BY_IT
+        waiting.communicate(b"\n")

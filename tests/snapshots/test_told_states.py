@@ -47,6 +47,9 @@ CELLS = (
     "f.name, f.mode, f.closed",
     "Path('file').write_text(str(x))",
     "g, f = f, {n}",
+    "s = {x, {n}, 8, 'a'}",
+    "s.add({n} + 8)",
+    "s.pop(), list(s)",
     "1 / 0",
 )
 
@@ -84,7 +87,7 @@ def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]
     policy = SandboxPolicy(preload=())
     with PythonRuntime(sandbox=policy) as straight, PythonRuntime(sandbox=policy) as moved:
         for runtime in (straight, moved):
-            runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []")
+            runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []; s = {8}")
             runtime.execute("from pathlib import Path")
         for number, (code, deed) in enumerate(program):
             expected = come_to(straight.execute(code))
@@ -136,6 +139,30 @@ def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
     assert "([1], 1, False)" == runtime.execute("data, x, 'y' in globals()").value
 
 
+def test_containers_that_a_copy_has_are_told_with_what_is_in_them_now(runtime: PythonRuntime) -> None:
+    """Sets as they lie: what they give, and in what order, is the same behind a crash and a rollback."""
+    runtime.execute("def f(): pass\nrows, table, met, other = [], {'a': [1]}, {8, 0}, 0")
+    for code in (
+        "rows.append('one')",
+        "table['a'].append(2.5)",
+        "met.add(16)",
+        "met.pop(); other = met",
+        "met",
+    ):
+        runtime.execute(code)
+    step = runtime.snapshot().step
+    assert [2, 3, 4, 5, 6] == told(runtime)
+    look = "rows, table, list(met), other is met"
+    expected = runtime.execute(look).value
+    assert "(['one'], {'a': [1, 2.5]}, [" in str(expected)
+    assert 3 == runtime.rollback(3).step
+    assert "(['one'], {'a': [1, 2.5]}, True)" == runtime.execute("rows, table, met == {8, 0}").value
+    assert step == runtime.rollback(step).step
+    assert expected == runtime.execute(look).value
+    assert "rolled_back" == runtime.execute(f"rows.clear(); met.clear(); {CRASH}").state
+    assert expected == runtime.execute(look).value
+
+
 def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
     """Each state has its own version, and none needs a copy of the process."""
     runtime.execute("data = {1}")
@@ -144,7 +171,7 @@ def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
     runtime.execute("with open('a', 'a') as f:\n    f.write(', two')")
     runtime.execute("with open('a') as f:\n    text = f.read()")
     runtime.snapshot()
-    assert [2, 3, 4, 5] == told(runtime)
+    assert [1, 2, 3, 4, 5] == told(runtime)
     look = "import os; (sorted(os.listdir()), open('a').read(), f.mode, f.closed, data)"
     assert "rolled_back" == runtime.execute(f"open('a', 'w').write('lost'); {CRASH}").state
     assert "(['a', 'b'], 'one, two', 'r', True, {1})" == runtime.execute(look).value

@@ -18,6 +18,7 @@ from tests.tracking.test_seen_changes import TRAPS
 from tests.tracking.test_soundness import NAMES, relaxed, seen, statement
 
 from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
+from cenote_worker.set_tables_unsafe import head_of
 from cenote_worker.trace import StepTrace
 
 INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
@@ -48,6 +49,12 @@ PLAIN = (
     "{x} = {y}[0]",
     "{x} = np.arange({n} + 0.0)",
     "print({x}.sum())",
+    "{x} = {{{n}, 'k', None}}",
+    "{x} = set(range(0, {n} * 8, 8))",
+    "{x}.add({n} * 8)",
+    "{x} |= {{'k' * {n}, {n}}}",
+    "{x}.pop()",
+    "{x} = list({y})",
     "{x} = float({y}[0]) if {y} is not {z} else 1e300",
 )
 
@@ -100,12 +107,14 @@ class Line:
 
 
 def state(steps: Steps) -> object:
-    """Names in their order, all that they hold together, and which of them have the same object."""
+    """Names in their order, all that they hold together, which of them have the same object, and how sets lie."""
     names = {key: value for key, value in steps.namespace.items() if key[:2] != "__"}
     first: dict[int, str] = {}
     same = {key: first.setdefault(id(value), key) for key, value in names.items()}
     values = {key: value for key, value in names.items() if not isinstance(value, types.ModuleType)}
-    return list(names), same, seen(values, {})
+    sets = {key: value for key, value in names.items() if isinstance(value, set)}
+    lying = {key: (list(value), head_of(value)._replace(address=0)) for key, value in sets.items()}
+    return list(names), same, seen(values, {}), lying
 
 
 def known(trace: StepTrace) -> object:
@@ -122,6 +131,16 @@ def known(trace: StepTrace) -> object:
 @settings(relaxed, max_examples=100)
 @given(program)
 @example(["a = [1]\nb = a", "del b", "a.append(2)"])
+@example(
+    [
+        "def f(): pass\na = [1]\nb = a\nc = {}",
+        "a.append(3)",
+        "c['k'] = 1000.5",
+        "b = c",
+        "a = [a]",
+        "b['k'] = 1",
+    ]
+)
 def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callable, cells: list[str]) -> None:
     """The namespace is equal, and every later cell does the same, and is seen to do the same."""
     line, states = Line(in_process), list[object]()
@@ -141,10 +160,18 @@ def test_going_on_from_any_state_is_as_if_one_had_never_left(in_process: Callabl
 def test_what_follows_each_other_is_told_of_one_copy(in_process: Callable) -> None:
     """All that was bound since, each time."""
     line = Line(in_process)
-    for source in ("a = {1}", "b = [5000]", "a", "del b", "a.add(b'x')", "c = 1.5"):
+    for source in ("a = {(1, 2)}", "b = [5000]", "a", "del b", "a.add(b'x')", "c = 1.5"):
         line.run(source)
     assert [1, 1, 1, 1, 5, 5] == [kept.cells for kept in line.kept]
     assert [True, False, False, False, True, False] == [kept.bindings is None for kept in line.kept]
+
+
+def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_process: Callable) -> None:
+    """As long as all of it is plain, and nobody else has it."""
+    line = Line(in_process)
+    for source in ("a = [{1}]\nb, c = [5000], {}", "b.append(2)", "c['k'] = 'two words'", "b", "b.append(c)"):
+        line.run(source)
+    assert [1, 1, 1, 1, 5] == [kept.cells for kept in line.kept]
 
 
 @pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)

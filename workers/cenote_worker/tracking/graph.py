@@ -22,6 +22,7 @@ from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, BLIND, Location, module, name
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
+from cenote_worker.tracking.exact_types_unsafe import Atoms, atoms_of, atoms_of_keys, atoms_of_values
 from cenote_worker.tracking.facts import NOTHING, Facts, facts_of
 from cenote_worker.tracking.own_modules import imported_of
 from cenote_worker.tracking.packing_unsafe import digest_of_numbers, packed
@@ -192,6 +193,8 @@ class Graph:
             self._foresee(values[0], values[-1], len(values))
             if digest := digest_of_numbers(values):
                 return ("numbers", len(values), digest)
+        if atoms := atoms_of(values):
+            return ("atoms", values) if plain or not atoms.nan else ("tokens", self.tokens(values))
         kinds = set(map(type, values))
         if kinds <= ATOMS and (plain or not _has_nan(values, kinds)):
             return ("atoms", values)
@@ -203,6 +206,8 @@ class Graph:
         if len(values) >= _MANY:
             items = values.values()
             self._foresee(next(iter(items)), next(reversed(items)), len(values))
+        if _are_atoms(atoms_of_keys(values)) and _are_atoms(atoms_of_values(values)):
+            return ("atoms", values)
         keys = set(map(type, values))
         if keys <= ATOMS and not _has_nan(values, keys):
             kinds = set(map(type, values.values()))
@@ -322,6 +327,10 @@ def _filled(held: object) -> Iterable[object]:
         return (held,)
     found = _referents(held)
     return (held,) if len(found) == len(held) else found  # type: ignore[arg-type]
+
+
+def _are_atoms(atoms: Atoms | None) -> bool:
+    return atoms is not None and not atoms.nan
 
 
 def _has_nan(values: Any, kinds: Set[type]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.exact_types_unsafe import atoms_of
 
 __builtins__ = BUILTINS
 
@@ -46,7 +47,14 @@ def digest_of_numbers(values: list[Any] | tuple[Any, ...]) -> str:
         return ""
     if len(data) != _HEADER + size * len(values) or data[_HEADER::size].count(letter) != len(values):
         return ""
-    total = sum(values) if kind is float else 0
-    if total != total:
+    if kind is float and _may_have_nan(values):
         return ""
     return xxhash.xxh3_128_hexdigest(data)
+
+
+def _may_have_nan(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Of nothing but floats. Infinite ones may add up to a NaN."""
+    if atoms := atoms_of(values):
+        return atoms.nan
+    total = sum(values)
+    return bool(total != total)

@@ -8,10 +8,12 @@ cell began with, and memory that the cell has asked for since is not looked at.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
+
+from cenote_worker.in_jail.forking.memory_map import private_memory
 
 SAMPLES: Final = 1024
 """Pages looked at: a microsecond each, and enough to see three megabytes of a gigabyte."""
@@ -76,21 +78,24 @@ def shared_of(memory: Sequence[range], worker: int) -> Sharing:
 def areas(copy: int) -> Sequence[range]:
     """Numbers of pages of private writable memory that belongs to no file; none of a process that is gone.
 
-    They stay what they are for as long as the copy is frozen, and the kernel takes a millisecond to tell them.
+    They stay what they are for as long as the copy is frozen.
     """
-    with suppress(OSError, ValueError):
-        return tuple(_areas(copy))
+    with suppress(OSError, ValueError), open(f"/proc/{copy}/maps", "rb") as lines:
+        try:
+            memory = list(private_memory(lines.fileno()))
+        except OSError:  # the kernel takes a millisecond to write all regions as text
+            memory = list(_private_memory(lines))
+        pages = (range(each.start // _PAGE, each.stop // _PAGE) for each in memory)
+        return tuple(each for each in pages if len(each) >= _LEAST)
     return ()
 
 
-def _areas(pid: int) -> Iterator[range]:
-    with open(f"/proc/{pid}/maps", "rb") as lines:
-        for line in lines:
-            addresses, rights, _offset, _device, inode, *_path = line.split(None, 5)
-            if inode == b"0" and rights.startswith(b"rw"):
-                first, last = (int(address, 16) // _PAGE for address in addresses.split(b"-"))
-                if last - first >= _LEAST:
-                    yield range(first, last)
+def _private_memory(lines: Iterable[bytes]) -> Iterator[range]:
+    for line in lines:
+        addresses, rights, _offset, _device, inode, *_path = line.split(None, 5)
+        if inode == b"0" and rights.startswith(b"rw-p"):
+            first, last = (int(address, 16) for address in addresses.split(b"-"))
+            yield range(first, last)
 
 
 def _sampled(pagemap: int, memory: Sequence[range], stride: int) -> Sharing:

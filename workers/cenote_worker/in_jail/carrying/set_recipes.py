@@ -69,14 +69,14 @@ def recipe_for(value: set[Any]) -> Recipe | None:
         return None
     unpickled = set[Any]()
     unpickled.update(list(value))
-    if _is_alike(unpickled, value):
+    if is_alike(unpickled, value):
         return None
     recipe = _recipe(value)
     if recipe is None:
         return None
     made = set[Any]()
     follow(made, recipe)
-    return recipe if _is_alike(made, value) else None
+    return recipe if is_alike(made, value) else None
 
 
 def follow(value: set[Any], recipe: Recipe) -> None:
@@ -100,7 +100,7 @@ def _is_plain(member: object) -> bool:
     return kind in _PLAIN or (kind in (tuple, frozenset) and all(map(_is_plain, member)))  # type: ignore[call-overload]
 
 
-def _is_alike(one: set[Any], other: set[Any]) -> bool:
+def is_alike(one: set[Any], other: set[Any]) -> bool:
     """Whether two sets of the same objects lie alike."""
     here, there = head_of(one), head_of(other)
     return here._replace(address=there.address) == there and table_of(here) == table_of(there)

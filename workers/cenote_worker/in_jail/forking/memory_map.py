@@ -24,9 +24,14 @@ _QUERY = struct.Struct("=9Q4I2Q")
 """`struct procmap_query` of <linux/fs.h>: size, flags, address; then of what was found start, end, flags, size of a
 page, offset, inode, two numbers of the device; and four members for names, which are not asked for."""
 
+_ASKED = struct.Struct("=3Q")
+_FOUND = struct.Struct("=3Q16xQ")
+"""The first members, and the ones behind them up to the inode."""
+
 _PROCMAP_QUERY = 0xC0686611
-_SHARED_OR_NEXT = 0x02 | 0x08 | 0x10
-"""Writable, shared, at this address or the next one behind it."""
+_WRITABLE_OR_NEXT = 0x02 | 0x10
+_SHARED = 0x08
+"""What to look for: at this address, or the next one behind it. Of what is found the same bits tell what it is."""
 
 _ioctl = fcntl.ioctl
 
@@ -85,24 +90,34 @@ def shared_files() -> frozenset[int]:
     """
     with suppress(PermissionError), open("/proc/self/maps", "rb") as lines:
         try:
-            return frozenset(_found_shared(lines.fileno()))
+            return frozenset(found[3] for found in _found(lines.fileno(), _WRITABLE_OR_NEXT | _SHARED))
         except OSError:  # the kernel cannot look by itself; or gVisor's
             return frozenset(int(line.split(None, 5)[4]) for line in lines if _IS_SHARED(line))
     return frozenset()
 
 
-def _found_shared(maps: int) -> Iterator[int]:
-    """Raises OSError."""
-    address = 0
+def private_memory(maps: int) -> Iterator[range]:
+    """Addresses of private writable memory that belongs to no file. maps: descriptor of a process's `maps`.
+
+    Raises OSError where the kernel cannot look by itself.
+    """
+    for start, end, flags, inode in _found(maps, _WRITABLE_OR_NEXT):
+        if not (flags & _SHARED or inode):
+            yield range(start, end)
+
+
+def _found(maps: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
+    """Start, end, flags and inode of each region that is wanted. Raises OSError."""
+    address, query = 0, bytearray(_QUERY.size)
     while True:
-        asked = bytearray(_QUERY.pack(_QUERY.size, _SHARED_OR_NEXT, address, *[0] * 12))
+        _ASKED.pack_into(query, 0, _QUERY.size, wanted, address)
         try:
-            _ioctl(maps, _PROCMAP_QUERY, asked)
+            _ioctl(maps, _PROCMAP_QUERY, query)
         except FileNotFoundError:  # there is none from there on
             return
-        answer = _QUERY.unpack(asked)
-        address = answer[4]
-        yield answer[8]
+        found = _FOUND.unpack_from(query, _ASKED.size)
+        address = found[1]
+        yield found
 
 
 def _region(start: bytes, end: bytes, access: bytes, inode: bytes, file: bytes) -> Region:
