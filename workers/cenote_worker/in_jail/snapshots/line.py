@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import json
 import os
 import socket
 import sys
@@ -11,6 +10,8 @@ import time
 from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
+
+from cenote_worker.in_jail import plain_json
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way."""
@@ -46,7 +47,7 @@ class Heard:
 
 def say(line: socket.socket, message: Message, attached: socket.socket | None = None) -> None:
     """Raises OSError when nobody is there, or nobody has read for a long time."""
-    data = json.dumps(message).encode()
+    data = plain_json.dumps(message).encode()
     if attached is None:
         line.send(data, socket.MSG_NOSIGNAL)
         return
@@ -87,7 +88,7 @@ def hear(line: socket.socket, flags: int = 0) -> Heard | None:
     if not data:
         return None
     try:
-        message = json.loads(data)
+        message = plain_json.loads(data)
         if not isinstance(message, dict):
             raise ValueError("not an object")
     except (ValueError, RecursionError):

@@ -8,13 +8,13 @@ A version equal to the one before it is a second name of that one's list; so the
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions.copying import copy
 from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Signature, Tree
@@ -116,7 +116,7 @@ class Store:
         self._learn()
         temporary = self._versions / f".{os.urandom(6).hex()}"
         try:
-            temporary.write_bytes(json.dumps(tree).encode())
+            temporary.write_bytes(plain_json.dumps(tree).encode())
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -210,7 +210,7 @@ def _from_json(data: bytes) -> Tree:
     """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
     tree = {
         str(path): Entry(Signature(*map(int, signature)), str(content), str(reason))
-        for path, (signature, content, reason) in json.loads(data).items()
+        for path, (signature, content, reason) in plain_json.loads(data).items()
     }
     if TOP not in tree or any({"..", "."} & set(path.split("/")) for path in tree):
         raise ValueError("its list is spoilt")
