@@ -6,7 +6,6 @@ import bz2
 import gc
 import gzip
 import io
-import lzma
 import os
 import weakref
 import zipfile
@@ -219,14 +218,13 @@ def _in_an_archive(place: str) -> Any:
     [
         lambda place: io.TextIOWrapper(gzip.GzipFile(f"{place}.gz", "wb")),
         lambda place: io.TextIOWrapper(bz2.BZ2File(f"{place}.bz2", "wb")),
-        lambda place: io.TextIOWrapper(lzma.LZMAFile(f"{place}.xz", "wb")),
         lambda _: io.TextIOWrapper(io.BytesIO(CONTENTS)),
         lambda place: io.TextIOWrapper(io.BufferedReader(io.FileIO(place))),
         lambda _: io.BufferedReader(io.BytesIO(CONTENTS)),  # type: ignore[arg-type]
         _in_an_archive,
         _unnamed,
     ],
-    ids=["gzip", "bz2", "lzma", "memory", "by hand", "bytes of memory", "archive", "unnamed"],
+    ids=["gzip", "bz2", "memory", "by hand", "bytes of memory", "archive", "unnamed"],
 )
 def test_of_what_lies_elsewhere_nothing_is_told(place: str, made: Callable[[str], Any]) -> None:
     """Compressed files, members of archives, memory; nor of what lacks something that `open` sets."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail import plain_json
+from cenote_worker.in_jail.sockets import socket_of
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way."""
@@ -125,7 +126,7 @@ def _attached(ancillary: list[tuple[int, int, bytes]]) -> socket.socket | None:
 def _socket(descriptor: int) -> socket.socket:
     """Raises ValueError, and closes the descriptor, when it is of something else."""
     try:
-        return socket.socket(fileno=descriptor)
+        return socket_of(descriptor)
     except OSError:
         os.close(descriptor)
         raise ValueError("a descriptor that is no socket") from None

@@ -21,6 +21,8 @@ from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Signature, 
 
 __builtins__ = BUILTINS
 
+_listdir, _fstat = os.listdir, os.fstat
+
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -53,7 +55,7 @@ class Store:
 
     def add(self, file: int) -> str:
         """Copy a file's bytes. Gives their name. Raises NoRoom."""
-        status = os.fstat(file)
+        status = _fstat(file)
         occupied = status.st_blocks * 512
         self._check_room(occupied)
         name = os.urandom(12).hex()
@@ -88,7 +90,7 @@ class Store:
         """Make a file have these bytes. Raises OSError."""
         source = os.open(self._contents / content, _READ)
         try:
-            copy(source, file, os.fstat(source).st_size)
+            copy(source, file, _fstat(source).st_size)
         finally:
             os.close(source)
 
@@ -170,7 +172,7 @@ class Store:
     def _lists(self) -> list[Path]:
         """By no pattern, which would have to be compiled in each process. None while there is no folder."""
         with suppress(FileNotFoundError):
-            names = os.listdir(self._versions)  # noqa: PTH208  (of which Path makes a generator)
+            names = _listdir(self._versions)
             return [self._versions / name for name in names if name.endswith(".json")]
         return []
 
