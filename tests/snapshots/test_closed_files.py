@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
+import gc
+import gzip
 import io
 import os
 import weakref
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,3 +198,37 @@ def test_one_that_somebody_else_has(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert ran(before, cell) is None
+
+
+def _unnamed(place: str) -> Any:
+    it = left(place, "r")
+    del it.buffer.raw.name
+    return it
+
+
+def _in_an_archive(place: str) -> Any:
+    path = f"{place}.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("inner", CONTENTS)
+    return io.TextIOWrapper(zipfile.ZipFile(path).open("inner"))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda place: io.TextIOWrapper(gzip.GzipFile(f"{place}.gz", "wb")),
+        lambda place: io.TextIOWrapper(bz2.BZ2File(f"{place}.bz2", "wb")),
+        lambda _: io.TextIOWrapper(io.BytesIO(CONTENTS)),
+        lambda place: io.TextIOWrapper(io.BufferedReader(io.FileIO(place))),
+        lambda _: io.BufferedReader(io.BytesIO(CONTENTS)),  # type: ignore[arg-type]
+        _in_an_archive,
+        _unnamed,
+    ],
+    ids=["gzip", "bz2", "memory", "by hand", "bytes of memory", "archive", "unnamed"],
+)
+def test_of_what_lies_elsewhere_nothing_is_told(place: str, made: Callable[[str], Any]) -> None:
+    """Compressed files, members of archives, memory; nor of what lacks something that `open` sets."""
+    it = made(place)
+    it.close()
+    gc.collect()  # some of them have rings, which count as others until they are gone
+    assert told_of(it) is None

@@ -21,6 +21,9 @@ from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import Draft
 from cenote_worker.frames import MAX_DESCRIPTORS, Packet
 
+_fstat = os.fstat
+
+
 START: Final = 0
 MORE: Final = 1
 PACKET: Final = 2
@@ -38,7 +41,7 @@ def send_in_pieces(sock: socket.socket, data: bytes, descriptors: list[int] | No
 
 
 def _send_memory(sock: socket.socket, number: int, memory: int) -> None:
-    size = os.fstat(memory).st_size
+    size = _fstat(memory).st_size
     if not size:
         _send(sock, START, number, b"")
         return

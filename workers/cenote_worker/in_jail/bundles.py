@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Mapping
 
+from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.bounded import bases, bounded_str, printable, type_name
 from cenote_worker.in_jail.figures import figure_png, is_figure
 from cenote_worker.in_jail.limits import KernelLimits
@@ -105,5 +105,5 @@ def _ready(mime: str, form: object) -> str | bytes | None:
         raster = mime.startswith("image/") and "xml" not in mime
         return base64.b64decode(text, validate=False) if raster else text
     if isinstance(form, (dict, list)):
-        return printable(json.dumps(form, ensure_ascii=False))
+        return printable(plain_json.dumps(form, ascii_only=False))
     return None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import importlib
 import platform
-import socket
 import sys
 import threading
 from collections.abc import Callable
@@ -43,6 +42,7 @@ from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.lent_parts import LentParts
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rebuilding import Rebuilding
+from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.known_modules import KnownModules
 
@@ -103,7 +103,7 @@ class Checkpointing:
         content = Content.delivered(request.known, descriptors)
         known = set(split_digests(bytes(content.unpack()[0])))
         content.close()
-        with socket.socket(fileno=descriptors.pop(0)) as sock:
+        with socket_of(descriptors.pop(0)) as sock:
             process = checkpointing_process.taken(self._kernel.futures)
             shipment: _Way = Shipment(sock, self._send, known)
             if request.form != jail_pb2.MakeCheckpoint.CHUNKS:

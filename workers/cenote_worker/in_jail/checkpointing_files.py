@@ -14,6 +14,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
+_fstat = os.fstat
+
 _KINDS = {
     stat.S_IFREG: checkpoint_pb2.StoredFile.REGULAR,
     stat.S_IFDIR: checkpoint_pb2.StoredFile.FOLDER,
@@ -78,7 +80,7 @@ def _found(path: Path, message: checkpoint_pb2.StoredFile, first: _First) -> Fou
 def _content_of(path: Path) -> memoryview:
     file = os.open(path, _READ)
     try:
-        size = os.fstat(file).st_size
+        size = _fstat(file).st_size
         if not size:
             return memoryview(b"")
         return memoryview(mmap.mmap(file, size, prot=mmap.PROT_READ, flags=mmap.MAP_PRIVATE))

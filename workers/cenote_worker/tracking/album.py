@@ -206,6 +206,16 @@ class Album:
         for borrower in [borrower for borrower, lent in self._lent.items() if location in lent]:
             self._lent[borrower] |= heirs - {borrower}
 
+    def kept_unseen(self) -> frozenset[Location]:
+        """What was lent to those that are still there, and that may have the very objects without showing it."""
+        return frozenset[Location]().union(
+            *(lent for borrower, lent in self._lent.items() if lent and self._is_lent_to(borrower))
+        )
+
+    def _is_lent_to(self, borrower: Location) -> bool:
+        picture = self._pictures.get(borrower)
+        return picture is not None and (picture.blind or picture.calling or kind_of(borrower) == "module")
+
     def holding(self, identities: Iterable[int]) -> set[Location]:
         """Those that hold any of these objects, as by the latest pictures."""
         wanted = set(identities)
@@ -214,8 +224,8 @@ class Album:
 
     def refers(self, location: Location, picture: Picture) -> frozenset[Location]:
         """What its code may use, that which was lent to it included."""
-        lends = picture.blind or picture.calling or kind_of(location) == "module"
-        return picture.refers | self._lent.get(location, frozenset()) if lends else picture.refers
+        lent = self._lent.get(location)
+        return picture.refers | lent if lent and self._is_lent_to(location) else picture.refers
 
     def nail(self, location: Location) -> bool:
         """The addresses of its objects may be known from now on. Whether there are any that can change."""

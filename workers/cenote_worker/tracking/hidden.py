@@ -56,7 +56,7 @@ _SHOWING: Final = ("_showwarnmsg_impl", "showwarning", "formatwarning")
 _LIBRARY: Final = {
     "matplotlib": "matplotlib", "pandas": "pandas", "numpy": "numpy", "decimal": "decimal", "sklearn": "sklearn",
     "joblib.parallel": "joblib", "numpy.ma": "numpy", "numpy.polynomial": "numpy", "torch": "torch",
-    "polars": "polars",
+    "polars": "polars", "scipy.special": "scipy",
 }  # fmt: skip
 """States that matter to whoever uses the library."""
 
@@ -446,6 +446,11 @@ def _of_sklearn() -> object:
     return repr(_modules["sklearn"].get_config())
 
 
+def _of_special_functions() -> object:
+    """Of scipy: what they do about errors, which is kept in C."""
+    return repr(_modules["scipy.special"].geterr())
+
+
 def _of_joblib() -> object:
     """Of `parallel_config`, which holds from when it is called on."""
     return repr(getattr(_modules["joblib.parallel"]._backend, "config", None))
@@ -469,6 +474,7 @@ _SETTINGS: Final = (
     ("matplotlib", _parameters), ("pandas", _options), ("numpy", _printing), ("decimal", _decimals),
     ("sklearn", _of_sklearn), ("joblib.parallel", _of_joblib), (IN_MEMORY, _files_in_memory),
     ("numpy.ma", _gaps), ("numpy.polynomial", _polynomials), ("torch", pytorch.settings), ("polars", _of_polars),
+    ("scipy.special", _of_special_functions),
 )  # fmt: skip
 _OF_LIBRARIES: Final = frozenset(state for state, _ in _SETTINGS)
 _LOOKS: Final = (

@@ -41,6 +41,7 @@ _OF_OTHERS: Final = frozenset(("cenote_worker", "matplotlib"))
 _FIXED: Final = frozenset(
     (FunctionType, BuiltinFunctionType, ModuleType, MethodType, type, str, int, float, bool)
 )
+_TABLES: Final = frozenset((dict, list, set))
 _modules = sys.modules
 _dict_of = object.__getattribute__
 
@@ -60,7 +61,19 @@ def homes(found: Iterable[object]) -> Iterator[ModuleType]:
 
 def insides(module: ModuleType) -> Insides:
     table = vars(module).copy()
-    return {key: [value, *parts_of(value)] for key, value in table.items() if key[:2] != "__"}
+    return {
+        key: [value, *(_tables_of(value) if is_class(value) else parts_of(value))]
+        for key, value in table.items()
+        if key[:2] != "__"
+    }
+
+
+def _tables_of(value: Any) -> Iterator[object]:
+    """Containers that are attributes of a class, and what is in them: who derives from one may be noted there."""
+    for held in list(attributes(value).values()):
+        if type(held) in _TABLES:
+            yield held
+            yield from items_of(held)
 
 
 def different(before: Insides, after: Insides) -> Iterator[str]:

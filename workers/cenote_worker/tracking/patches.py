@@ -319,8 +319,8 @@ class Patches:
             for key in different(was, now):
                 if (dotted, key) in _ELSEWHERE:
                     continue
-                keys = self._keys(dotted, target)
-                if is_plain(vars(target).get(key)):
+                keys, value = self._keys(dotted, target), vars(target).get(key)
+                if is_plain(value) and not (value is not None and is_class(value)):
                     keys.add(key)
                 else:
                     unseen.add(dotted)

@@ -37,6 +37,9 @@ _SETTERS: Final = frozenset(
 )
 """Whole names of more such functions: those of `tracemalloc`, `threading`, `csv`, `os`, `time` and `typing`."""
 
+_PATCHING: Final = frozenset(("start", "stop"))
+"""What a patcher of `unittest.mock` is told: it sets something on whatever its text named."""
+
 _MOVING: Final = frozenset(
     ("open", "pipe", "pipe2", "dup", "dup2", "close", "read", "readv", "pread", "write", "writev", "pwrite",
      "lseek", "ftruncate", "sendfile", "copy_file_range", "openpty", "memfd_create", "eventfd", "eventfd_read",
@@ -84,6 +87,8 @@ def libraries_set(
         for module in _homes(namespace.get(first)) if inner and inner[-1] in words | moving else ():
             if inner[-1] in words or module is os:
                 found[module.__name__.partition(".")[0]] = module
+    if "unittest" in packages and words & _PATCHING:
+        found["unittest"] = _modules["unittest"]
     if "register" in words and "matplotlib" in found:
         return found
     return {name: module for name, module in found.items() if name not in _LOOKED_AT}

@@ -163,16 +163,17 @@ class Watch:
             or "cenote_worker" in self._met.packages
         ):
             self._tell_by_origin(reads, writes, budget)
+        groups = self._groups(reads, writes, budget)
         trace = StepTrace(
             reads=MappingProxyType(reads),
             writes=MappingProxyType(writes),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
-            groups=self._groups(reads, writes, budget),
+            groups=groups,
             modules=tuple(sorted(named_by(facts.imports, self._own_modules.new) | parts)),
             opaque=opaque,
             unrepeatable=unrepeatable,
             unseen=unseen_by(facts, self._met.packages),
-            unportable=MappingProxyType(self._unportable(writes)),
+            unportable=MappingProxyType(self._unportable(writes, groups, bound)),
         )
         reach = Reach(
             facts=facts,
@@ -415,7 +416,9 @@ class Watch:
             reasons = (*reasons, "it logs where code stands")
         return (*reasons, "it spoke to another process") if self._files.noted.remote else reasons
 
-    def _unportable(self, writes: dict[Location, Version]) -> dict[Location, str]:
+    def _unportable(
+        self, writes: dict[Location, Version], groups: Iterable[frozenset[Location]], bound: set[Location]
+    ) -> dict[Location, str]:
         known = [(each, self._album.known(each)) for each in writes]
         found = {each: picture.stays for each, picture in known if picture is not None and picture.stays}
         shown = {each: "it shows an array's memory" for each in writes if self._album.is_showing(each)}
@@ -429,7 +432,16 @@ class Watch:
             theirs[hidden("decimal")] = "a name has the context"
         nailed = {each: ADDRESS_KNOWN for each in writes if self._album.is_nailed(each)}
         named = {each: "it has several names" for each in writes if SEVERAL_NAMES in writes[each]}
-        return {**nailed, **shown, **theirs, **found, **named}
+        return {**self._kept(writes, groups, bound), **nailed, **shown, **theirs, **found, **named}
+
+    def _kept(
+        self, writes: dict[Location, Version], groups: Iterable[frozenset[Location]], bound: set[Location]
+    ) -> dict[Location, str]:
+        """What has to stay the object that it is: a copy would not be the one that somebody was handed before."""
+        if not (kept := self._album.kept_unseen() - bound):
+            return {}
+        tied = {each for group in groups if not kept.isdisjoint(group) for each in group}
+        return dict.fromkeys(tied & writes.keys(), "something that does not show what it has may have it")
 
 
 class Met:

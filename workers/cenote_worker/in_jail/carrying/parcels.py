@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import select
 import socket
 import sys
@@ -15,6 +14,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
+from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.carrying.set_recipes import recipes_for
 from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -80,7 +80,7 @@ def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]
     content = Content.delivered(given.content, descriptors)
     parts = content.unpack()
     content.close()
-    return json.loads(bytes(parts[0])), parts[1:]
+    return plain_json.loads(bytes(parts[0])), parts[1:]
 
 
 def told_files(line: socket.socket, step: int) -> int:
@@ -132,7 +132,7 @@ def packed(
             raise NotKept(f"it holds `{name}`, which does not come along")
     pickler.dump(recipes_for([each for _, each in met.values()]))
     files = {each.co_filename for _, each in met.values() if type(each) is CodeType} & sources.keys()
-    told = json.dumps({each: sources[each] for each in sorted(files)}).encode()
+    told = plain_json.dumps({each: sources[each] for each in sorted(files)}).encode()
     return Content.pack([told, stream.getbuffer(), *buffers])
 
 

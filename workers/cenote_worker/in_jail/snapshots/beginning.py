@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Self
 
+from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.line import Message, number
 from cenote_worker.settings import WorkerSettings
@@ -25,7 +25,7 @@ class Beginning:
     @classmethod
     def told(cls, settings: WorkerSettings) -> Self:
         if settings.wanted:
-            return cls(wanted=json.loads(settings.wanted))
+            return cls(wanted=plain_json.loads(settings.wanted))
         return cls(is_kept=settings.warden >= 0)
 
     @property

@@ -69,19 +69,21 @@ def rebuilt(told: Told) -> object:
 
 def _told(value: Any) -> Told | None:
     is_text = type(value) is io.TextIOWrapper
+    if is_text and (type(value.buffer) not in _BUFFERED or value.__dict__.keys() != {"mode"}):
+        return None  # over a compressed file, or memory; or made by hand, and not by `open`
     if _has_others(value, is_text):
         return None
     buffer = value.buffer if is_text else value
-    if type(buffer) not in _BUFFERED or buffer.__dict__ or type(buffer.raw) is not io.FileIO:
+    if buffer.__dict__ or type(buffer.raw) is not io.FileIO or buffer.raw.__dict__.keys() != _OF_RAW:
         return None
     raw, told = buffer.raw, (buffer.raw.name, value.mode)
     if any(map(getweakrefcount, (value, buffer, raw))) or set(map(type, told)) != {str}:
         return None
-    if not (raw.closed and raw.closefd and raw.__dict__.keys() == _OF_RAW and len(told[0]) <= _MAX_NAME):
+    if not (raw.closed and raw.closefd and len(told[0]) <= _MAX_NAME):
         return None
     if not is_text:
         return (*told, None, None, ())
-    if value.line_buffering or value.write_through or value.__dict__.keys() != {"mode"}:
+    if value.line_buffering or value.write_through:
         return None
     codec, ends = (value.encoding, value.errors), value.newlines
     if set(map(type, codec)) != {str}:

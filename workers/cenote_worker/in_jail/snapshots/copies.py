@@ -33,6 +33,10 @@ from cenote_worker.in_jail.snapshots.line import (
     unpacked,
 )
 from cenote_worker.in_jail.snapshots.own_files import Parting
+from cenote_worker.in_jail.sockets import pair, socket_of
+
+_fstat = os.fstat
+
 
 NO_LINE: Final = "this runtime keeps no snapshots"
 
@@ -89,8 +93,8 @@ class Copies:
         again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
         namespace (see `difference`). answer: see `borrow`; it gets the number of the copy's files as well.
         """
-        self._line = socket.socket(fileno=line) if line >= 0 else None
-        self._inode = os.fstat(line).st_ino if line >= 0 else 0
+        self._line = socket_of(line) if line >= 0 else None
+        self._inode = _fstat(line).st_ino if line >= 0 else 0
         self._files = files
         self._namespace = namespace
         self._keep = keep
@@ -188,7 +192,7 @@ class Copies:
         """
         if self._line is None or self._unkept:
             return
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here, there = pair(socket.SOCK_SEQPACKET)
         with here, suppress(OSError):
             with there:
                 say(self._line, {"op": "forgo"}, there)
@@ -253,7 +257,7 @@ class Copies:
         """
         if self._line is None:
             return None
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here, there = pair(socket.SOCK_SEQPACKET)
         with there:
             say(self._line, {"op": "lend", "step": step}, there)
         return here
@@ -288,7 +292,7 @@ class Copies:
         files = self._files.keep()
         holdings = self._holdings()
         names = Baseline.of(self._namespace)
-        here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        here, there = pair(socket.SOCK_SEQPACKET)
         with here, there, Parting(needed=bool(holdings.positions)) as parting:
             pid = fork_beside()
             if pid is not None:
@@ -311,7 +315,7 @@ class Copies:
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""
-        if os.fstat(line.fileno()).st_ino != self._inode:
+        if _fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
         with suppress(BlockingIOError, ValueError):
             while (heard := hear(line, AT_ONCE)) is not None:

@@ -16,9 +16,12 @@ from dataclasses import dataclass
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.own_files import part, take_again
+from cenote_worker.in_jail.sockets import pair
 from cenote_worker.tracking.locks import Locks, locks_on
 
 __builtins__ = BUILTINS
+
+_fstat = os.fstat
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +41,7 @@ class Holdings:
         locks: Locks = {}
         for number in descriptors():
             with suppress(OSError):
-                status = os.fstat(number)
+                status = _fstat(number)
                 if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                     positions[number] = position(number, status)
                 elif number not in keep and (stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
@@ -57,7 +60,7 @@ class Holdings:
         part(self.positions)
         if not self.links:
             return
-        dead, gone = socket.socketpair()
+        dead, gone = pair(socket.SOCK_STREAM)
         gone.close()
         for descriptor in self.links:
             os.dup2(dead.fileno(), descriptor, inheritable=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import array
-import json
 import os
 import socket
 import sys
@@ -11,6 +10,9 @@ import time
 from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
+
+from cenote_worker.in_jail import plain_json
+from cenote_worker.in_jail.sockets import socket_of
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way."""
@@ -46,7 +48,7 @@ class Heard:
 
 def say(line: socket.socket, message: Message, attached: socket.socket | None = None) -> None:
     """Raises OSError when nobody is there, or nobody has read for a long time."""
-    data = json.dumps(message).encode()
+    data = plain_json.dumps(message).encode()
     if attached is None:
         line.send(data, socket.MSG_NOSIGNAL)
         return
@@ -87,7 +89,7 @@ def hear(line: socket.socket, flags: int = 0) -> Heard | None:
     if not data:
         return None
     try:
-        message = json.loads(data)
+        message = plain_json.loads(data)
         if not isinstance(message, dict):
             raise ValueError("not an object")
     except (ValueError, RecursionError):
@@ -124,7 +126,7 @@ def _attached(ancillary: list[tuple[int, int, bytes]]) -> socket.socket | None:
 def _socket(descriptor: int) -> socket.socket:
     """Raises ValueError, and closes the descriptor, when it is of something else."""
     try:
-        return socket.socket(fileno=descriptor)
+        return socket_of(descriptor)
     except OSError:
         os.close(descriptor)
         raise ValueError("a descriptor that is no socket") from None

@@ -22,6 +22,8 @@ from cenote_worker.tracking.locks import Lock, Locks, locks_of
 
 __builtins__ = BUILTINS
 
+_fstat = os.fstat
+
 _KEPT_FLAGS: Final = (
     os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK | os.O_SYNC | os.O_DSYNC | os.O_DIRECT | os.O_NOATIME
 )
@@ -66,7 +68,7 @@ def part(positions: Positions) -> None:
     files = dict[tuple[int, int], list[int]]()
     for number, position in positions.items():
         with suppress(OSError):
-            if stat.S_ISREG(os.fstat(number).st_mode):
+            if stat.S_ISREG(_fstat(number).st_mode):
                 files.setdefault(position.file, []).append(number)
     for numbers in files.values():
         while numbers:

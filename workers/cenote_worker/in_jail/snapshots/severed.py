@@ -20,6 +20,8 @@ from cenote_worker.tracking.classes import module_of, qualname
 
 __builtins__ = BUILTINS
 
+_fstat = os.fstat
+
 MAX_NAMES: Final = 20
 """Names that are told. More say nothing more."""
 
@@ -133,7 +135,7 @@ def _nameless() -> Iterator[int]:
     """Files that no folder has, and that can be written to: what is in them no state brings back."""
     for number in descriptors():
         with suppress(OSError):
-            status = os.fstat(number)
+            status = _fstat(number)
             if stat.S_ISREG(status.st_mode) and not status.st_nlink and _may_be_written(number):
                 yield number
 

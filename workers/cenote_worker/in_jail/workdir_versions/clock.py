@@ -10,6 +10,8 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
+_fstat = os.fstat
+
 _REALTIME_COARSE = 5
 """The clock that file systems stamp with: it moves on once per tick of the kernel, each 1 to 10 ms."""
 
@@ -33,7 +35,7 @@ def is_fine(folder: Path) -> bool:
         times = []
         for _ in range(_TRIALS):
             os.pwrite(file, b"x", 0)
-            times.append(os.fstat(file).st_ctime_ns)
+            times.append(_fstat(file).st_ctime_ns)
         return len(set(times)) == _TRIALS
     finally:
         os.close(file)

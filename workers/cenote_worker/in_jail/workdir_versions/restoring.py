@@ -14,6 +14,8 @@ from cenote_worker.in_jail.workdir_versions.store import Store
 
 __builtins__ = BUILTINS
 
+_fstat = os.fstat
+
 _REWRITE = os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _ACCESSIBLE = 0o700
@@ -176,7 +178,7 @@ def _make_link(wanted: Entry, name: str, folder: int, there: Entry | None) -> bo
 
 
 def _set_metadata(file: int, wanted: Entry) -> None:
-    status = os.fstat(file)
+    status = _fstat(file)
     if status.st_mode != wanted.signature.mode:
         os.fchmod(file, stat.S_IMODE(wanted.signature.mode))
     if status.st_mtime_ns != wanted.signature.mtime_ns:

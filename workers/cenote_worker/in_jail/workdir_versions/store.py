@@ -8,18 +8,20 @@ A version equal to the one before it is a second name of that one's list; so the
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.workdir_versions.copying import copy
 from cenote_worker.in_jail.workdir_versions.entry import TOP, Entry, Signature, Tree
 
 __builtins__ = BUILTINS
+
+_listdir, _fstat = os.listdir, os.fstat
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -53,7 +55,7 @@ class Store:
 
     def add(self, file: int) -> str:
         """Copy a file's bytes. Gives their name. Raises NoRoom."""
-        status = os.fstat(file)
+        status = _fstat(file)
         occupied = status.st_blocks * 512
         self._check_room(occupied)
         name = os.urandom(12).hex()
@@ -88,7 +90,7 @@ class Store:
         """Make a file have these bytes. Raises OSError."""
         source = os.open(self._contents / content, _READ)
         try:
-            copy(source, file, os.fstat(source).st_size)
+            copy(source, file, _fstat(source).st_size)
         finally:
             os.close(source)
 
@@ -116,7 +118,7 @@ class Store:
         self._learn()
         temporary = self._versions / f".{os.urandom(6).hex()}"
         try:
-            temporary.write_bytes(json.dumps(tree).encode())
+            temporary.write_bytes(plain_json.dumps(tree).encode())
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
@@ -170,7 +172,7 @@ class Store:
     def _lists(self) -> list[Path]:
         """By no pattern, which would have to be compiled in each process. None while there is no folder."""
         with suppress(FileNotFoundError):
-            names = os.listdir(self._versions)  # noqa: PTH208  (of which Path makes a generator)
+            names = _listdir(self._versions)
             return [self._versions / name for name in names if name.endswith(".json")]
         return []
 
@@ -210,7 +212,7 @@ def _from_json(data: bytes) -> Tree:
     """Whatever is in the file: it may not be ours any more. Raises ValueError, TypeError or AttributeError."""
     tree = {
         str(path): Entry(Signature(*map(int, signature)), str(content), str(reason))
-        for path, (signature, content, reason) in json.loads(data).items()
+        for path, (signature, content, reason) in plain_json.loads(data).items()
     }
     if TOP not in tree or any({"..", "."} & set(path.split("/")) for path in tree):
         raise ValueError("its list is spoilt")

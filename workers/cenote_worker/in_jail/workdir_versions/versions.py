@@ -23,6 +23,8 @@ from cenote_worker.in_jail.workdir_versions.store import NoRoom, Store, VersionL
 
 __builtins__ = BUILTINS
 
+_lstat, _fstat = os.lstat, os.fstat
+
 _READ = (
     os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 )  # opening a pipe must not wait for its writer
@@ -235,7 +237,7 @@ class WorkdirVersions:
 
     def _has_names(self, path: str) -> bool:
         """Whether it is a file with more than one."""
-        status = os.lstat(f"{self._top}/{path}")
+        status = _lstat(f"{self._top}/{path}")
         return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
 
 
@@ -268,11 +270,11 @@ class _Copies:
             file = os.open(name, _READ, dir_fd=folder)
         try:
             for _ in range(_ATTEMPTS):
-                before = Signature.of(os.fstat(file))
+                before = Signature.of(_fstat(file))
                 if before.kind != "file":
                     return Entry(before, reason="it became something else meanwhile")
                 content = self._store.add(file)
-                if Signature.of(os.fstat(file)) == before:
+                if Signature.of(_fstat(file)) == before:
                     self.files, self.bytes = self.files + 1, self.bytes + before.size
                     return Entry(before, content=content)
                 self._store.discard([content])
