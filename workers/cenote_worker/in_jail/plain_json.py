@@ -56,4 +56,4 @@ def loads(data: bytes | str) -> Any:
 
 
 def _refused(value: object) -> object:
-    raise TypeError(f"an object of type {type(value).__name__} is no JSON")
+    raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")  # as Python says it
