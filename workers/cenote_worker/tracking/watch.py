@@ -47,6 +47,9 @@ MIN_SECONDS: Final = 0.06
 SHARE: Final = 0.05
 """What watching one step may cost: this long, or this part of its time. What does not fit in counts as changed."""
 
+_PARTIAL: Final = "partial"
+"""Of `functools`."""
+
 _NAMES: Final = frozenset(("name", "names", "freq"))
 """Attributes that even an index can be given."""
 
@@ -221,7 +224,8 @@ class Watch:
         """Libraries have what the step has, of the user's code, and what that speaks of."""
         if libraries:
             self._album.look_at(bound, budget)
-            lent = self._code(bound)
+            spoken_of = {name(each) for each in self._cell.loads}
+            lent = self._code(bound) | (spoken_of & (self._names_reached() | bound))
             for library in libraries:
                 self._album.lend(module(library), lent, anew=False)
 
@@ -276,7 +280,10 @@ class Watch:
 
     def _code(self, bound: set[Location]) -> set[Location]:
         """What the step has of the user's code, and what that speaks of."""
-        return self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
+        lent = self._album.with_code(self._reached | bound) | {name(each) for each in self._cell.within}
+        # It shows nothing of what it was given, and may be all that anybody has of it.
+        is_partial = _PARTIAL in self._cell.loads | self._cell.attributes
+        return lent | self._names_reached() | bound if is_partial else lent
 
     def _nail_down(self, writes: dict[Location, Version], bound: set[Location], budget: Budget) -> None:
         """Somebody may keep the addresses of what it has: from now on that cannot be moved."""
