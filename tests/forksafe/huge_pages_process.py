@@ -17,8 +17,8 @@ from sharing_process import forked
 
 from cenote_worker.in_jail.snapshots.huge_pages import HugePages
 
-OBJECTS = 1_500_000
-"""Small ones, of 32 bytes, and the list of them: 60 MB."""
+OBJECTS = 2_500_000
+"""Small ones, of 32 bytes, and the list of them: 100 MB."""
 
 
 def on_huge_pages() -> int:

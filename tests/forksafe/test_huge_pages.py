@@ -14,7 +14,8 @@ import pytest
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.in_jail.snapshots.huge_pages import HUGE, HugePages
 
-MOST_OF_IT = 40 * 2**20
+MOST_OF_IT = 64 * 2**20
+"""Two thirds: of each region of memory its ends lie on no huge page, and where regions lie is up to the kernel."""
 
 needs_collapsing = pytest.mark.skipif(
     tuple(map(int, os.uname().release.split(".")[:2])) < (6, 1), reason="the kernel has no MADV_COLLAPSE"
