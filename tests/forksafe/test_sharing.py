@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -43,18 +45,25 @@ HELD_BY_IT = (1 << 23) // os.sysconf("SC_PAGE_SIZE")
 WAITING = "held = bytearray(b'x') * (1 << 23); print(flush=True); input()"
 
 
-def test_samples_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One by one, or with all that lies between them."""
+@contextmanager
+def waiting_process() -> Iterator[int]:
+    """The pid of one that holds its memory, and does nothing, inside."""
     command = [sys.executable, "-c", WAITING]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
         assert waiting.stdout is not None
         waiting.stdout.readline()
-        memory = areas(waiting.pid)
-        together = shared_of(memory, waiting.pid)
-        monkeypatch.setattr(sharing_module, "_FAR_APART", 0)
-        assert together == shared_of(memory, waiting.pid)
-        assert together.copied >= HELD_BY_IT // 2
+        yield waiting.pid
         waiting.communicate(b"\n")
+
+
+def test_samples_are_the_same_however_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One by one, or with all that lies between them."""
+    with waiting_process() as pid:
+        memory = areas(pid)
+        together = shared_of(memory, pid)
+        monkeypatch.setattr(sharing_module, "_FAR_APART", 0)
+        assert together == shared_of(memory, pid)
+        assert together.copied >= HELD_BY_IT // 2
 
 
 def test_a_process_that_is_gone() -> None:
@@ -69,12 +78,8 @@ def test_a_process_that_is_gone() -> None:
 
 def test_both_ways_to_look_at_memory_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels before Linux 6.11, and gVisor's, do not look by themselves."""
-    command = [sys.executable, "-c", WAITING]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as waiting:
-        assert waiting.stdout is not None
-        waiting.stdout.readline()
-        found = areas(waiting.pid)
+    with waiting_process() as pid:
+        found = areas(pid)
         monkeypatch.setattr(memory_map, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
-        assert found == areas(waiting.pid)
+        assert found == areas(pid)
         assert sum(map(len, found)) >= HELD_BY_IT
-        waiting.communicate(b"\n")

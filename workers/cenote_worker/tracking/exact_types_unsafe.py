@@ -10,11 +10,11 @@ numpy lets them go on, and one of them could give back what is read.
 from __future__ import annotations
 
 import ctypes
-import os
 import struct
 import sys
 from typing import Any, Final, NamedTuple
 
+from cenote_worker.own_threads import thread_count
 from cenote_worker.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -37,11 +37,7 @@ _TABLE: Final = struct.Struct("=qBBBBIqq")
 """`PyDictKeysObject`: references, binary logarithms of the slots and of the bytes of their numbers, kind, version,
 free entries, entries. The slots come next, and the entries behind them."""
 
-_TASKS: Final = "/proc/self/task"
-_LINKS_OF_A_FOLDER: Final = 2
-"""Each thread is one more."""
-
-_address, _stat = id, os.stat
+_address = id
 
 
 class Atoms(NamedTuple):
@@ -123,9 +119,8 @@ class _Reader:
                 here = places[types == kind]
                 for part in range(parts):
                     numbers = self._numbers[here + (_HEAD + part)]
-                    if len(
-                        numbers[numbers != numbers]
-                    ):  # `any` is a function in Python, which a cell may replace
+                    # numpy's `any` is a function in Python, which a cell may replace.
+                    if len(numbers[numbers != numbers]):
                         return True
         return False
 
@@ -192,6 +187,6 @@ def _can_read(values: Any, kinds: tuple[type, ...]) -> bool:
 
 def _is_alone() -> bool:
     try:
-        return _stat(_TASKS).st_nlink - _LINKS_OF_A_FOLDER == 1
+        return thread_count() == 1
     except OSError:
         return False

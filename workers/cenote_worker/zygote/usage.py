@@ -66,7 +66,7 @@ def _kilobytes(path: str, name: bytes) -> int:
     return 0
 
 
-def oom_kills(proc: int | str) -> int:
+def oom_kills(proc: int | str = "/proc") -> int:
     """How many processes this machine's kernel has killed for memory since it started; 0 when it does not say.
 
     proc: path or descriptor of a `/proc`.

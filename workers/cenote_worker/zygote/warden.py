@@ -25,15 +25,12 @@ from cenote_worker.zygote.parking import call, come, leave, left, stay
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Shelf
 from cenote_worker.zygote.strays import birth_at, end_younger
-from cenote_worker.zygote.watch import NOBODY, Watch, revive, say
+from cenote_worker.zygote.watch import AT_ONCE, NOBODY, Watch, revive, say
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way. A list of snapshots with labels is the longest."""
 
-_PROC: Final = "/proc"
 _SENDER_GONE: Final = b""
-
-_AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
 
 _MOST_TRIES: Final = 3
 """One may die of the request that was meant for the worker before it, and nothing be wrong with the copy."""
@@ -207,7 +204,7 @@ def _tell_gone(state: Watch, copy: int) -> None:
 
 
 def _tell(state: Watch, message: Message) -> None:
-    state.line.send(json.dumps(message).encode(), _AT_ONCE)
+    state.line.send(json.dumps(message).encode(), AT_ONCE)
 
 
 def _tell_of_files(state: Watch) -> None:
@@ -244,7 +241,7 @@ def _forgo(state: Watch, asking: socket.socket) -> None:
     """Before a cell that would pay too much, if whoever runs it knows that."""
     with asking, suppress(OSError):
         if state.shelf.forgo():
-            asking.send(FORGONE, _AT_ONCE)
+            asking.send(FORGONE, AT_ONCE)
 
 
 def _succeed(state: Watch, ending: Message) -> bool:
@@ -273,7 +270,7 @@ def _ending(state: Watch, status: int, max_rss: int) -> Message:
     by_signal = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
     code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
     # The kernel tells nobody whom it chose. A SIGKILL that was not ours and a counter that rose: as close as it gets.
-    oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills(_PROC) > state.oom_kills
+    oom = by_signal == signal.SIGKILL and not state.killed and usage.oom_kills() > state.oom_kills
     return {"signal": by_signal, "status": code, "max_rss": max_rss, "oom": oom}
 
 

@@ -16,7 +16,8 @@ from cenote_worker.zygote.shelf import Kept, Shelf
 NOBODY: Final = 0
 """In the place of the worker's pid."""
 
-_PROC: Final = "/proc"
+AT_ONCE: Final = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+"""How a warden sends: it never waits."""
 
 
 @dataclass(kw_only=True)
@@ -64,7 +65,7 @@ def revive(state: Watch, kept: Kept, pid: int) -> None:
     """This process, come of what was kept, is the worker now."""
     state.worker, state.killed, state.alive, state.told = pid, False, False, {}
     state.tries += 1
-    state.oom_kills = usage.oom_kills(_PROC)
+    state.oom_kills = usage.oom_kills()
     state.pulse.copied(pid)
     if pid == kept.copy.pid:
         state.shelf.forget(pid)
@@ -73,4 +74,4 @@ def revive(state: Watch, kept: Kept, pid: int) -> None:
 def say(state: Watch, message: Message) -> None:
     """The client is trusted but may be gone, or slow: a warden never waits for it."""
     with suppress(OSError):
-        state.control.send(json.dumps(message).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        state.control.send(json.dumps(message).encode(), AT_ONCE)

@@ -12,18 +12,14 @@ import struct
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.own_threads import TASKS, thread_count
 
 __builtins__ = BUILTINS
 
-_listdir, _stat = os.listdir, os.stat
-
-_TASKS = "/proc/self/task"
-_LINKS_OF_A_FOLDER = 2
-"""Each thread is one more, also where the walls do not let a process list its threads."""
+_listdir = os.listdir
 
 _STACK_BYTES = 16 * 2**10
 """What of a stack is looked at. A waiting pool thread is some hundred bytes deep."""
@@ -51,15 +47,15 @@ def others(known: Collection[int] = ()) -> list[int]:
     """
     main = os.getpid()
     try:
-        ids = map(int, _listdir(_TASKS))
+        ids = map(int, _listdir(TASKS))
     except PermissionError:
-        return [0] * (Path(_TASKS).stat().st_nlink - _LINKS_OF_A_FOLDER - 1 - len(known))
+        return [0] * (thread_count() - 1 - len(known))
     return [id for id in ids if id != main and id not in known]
 
 
 def is_alone() -> bool:
     """Whether there is no thread but the one that asks. Cheaper than a list of them."""
-    return _stat(_TASKS).st_nlink - _LINKS_OF_A_FOLDER == 1
+    return thread_count() == 1
 
 
 def look_at(threads: Iterable[int], mapped: MemoryMap) -> list[NativeThread]:
@@ -97,6 +93,6 @@ def _stack(pointer: int, mapped: MemoryMap) -> Iterator[int]:
 
 def _read(task: int, file: str) -> bytes:
     """Empty when the thread has ended, and where the kernel has no such file, as gVisor's."""
-    with suppress(OSError), open(f"{_TASKS}/{task}/{file}", "rb") as lines:
+    with suppress(OSError), open(f"{TASKS}/{task}/{file}", "rb") as lines:
         return lines.read()
     return b""
