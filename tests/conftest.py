@@ -77,12 +77,15 @@ STANDING = "tests/cluster/"
 """One process of a run does all of these, before any others: a standing platform is dear, and two of them are in each
 other's way. Most of its time it waits, so a run has a process more than cores."""
 
-TOGETHER = (STANDING, "tests/gvisor/", "tests/models/")
-"""Likewise a kernel of gVisor's that has started, and LiteLLM that has been imported: seconds for each process."""
+TOGETHER = (STANDING, "tests/gvisor/", "tests/models/", "tests/postgresql/")
+"""Likewise a kernel of gVisor's that has started, LiteLLM that has been imported, a server of PostgreSQL: seconds for
+each process."""
 
 FIRST = (
     STANDING,
     "tests/soundness/test_soundness_traps.py",
+    "tests/data/test_ray_datasets.py",
+    "tests/jobs/test_job_runs.py",
     "tests/harness/test_patch_soundness.py",
     "tests/commands/test_platform_commands.py",
     "tests/tracking/test_verifying_traces.py",

@@ -69,10 +69,12 @@ def status_of(pid: int) -> Mapping[str, str]:
 
 
 def children_of(pid: int) -> list[int]:
-    """The oldest first; none of a process that is gone."""
+    """Of all its threads, the oldest of each first; none of a process that is gone."""
+    children: list[int] = []
     with suppress(FileNotFoundError, ProcessLookupError):
-        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return []
+        for thread in sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda each: int(each.name)):
+            children += [int(child) for child in (thread / "children").read_text().split()]
+    return children
 
 
 def tree_of(pid: int) -> list[int]:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+T = TypeVar("T")
 
 PATIENCE = 60.0
 """Seconds that anything may take on a machine which has much else to do. Only what fails takes as long."""
 
 
-def until(condition: Callable[[], object]) -> None:
-    """Looks again and again; fails when it does not come."""
+def until(condition: Callable[[], T]) -> T:
+    """What was seen when it came: a second look may see something else. Looks again and again; fails when it does
+    not come."""
     for pause in _pauses():
-        if condition():
-            return
+        if seen := condition():
+            return seen
         time.sleep(pause)
     raise AssertionError("it did not come")
 

@@ -2,6 +2,8 @@
 
 Keys are on the curve P-256, which every TLS library takes. A key is made where it is used and goes nowhere: what
 travels is a request, signed with it, and the certificate that comes back (PKCS #10, RFC 2986).
+
+What makes and reads them is loaded on first use: each process that serves runtimes loads this, few see a certificate.
 """
 
 from __future__ import annotations
@@ -9,12 +11,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from datetime import datetime
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from typing import TYPE_CHECKING
 
 from cenote_security.errors import UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric import ec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,8 @@ class CertificateRequest:
 
     def answered(self, certificate: bytes) -> Certificate:
         """With what the authority gave. Raises UsageError for a certificate of another key."""
+        from cryptography import x509
+
         given = x509.load_pem_x509_certificate(certificate)
         asked = x509.load_pem_x509_csr(self.request)
         if given.public_key() != asked.public_key():
@@ -61,6 +65,8 @@ class CertificateRequest:
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    from cryptography.hazmat.primitives import serialization
+
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -68,6 +74,10 @@ def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 def make_request() -> CertificateRequest:
     """It names nobody: for whom a certificate is, the authority has to know by itself."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
     key = ec.generate_private_key(ec.SECP256R1())
     request = x509.CertificateSigningRequestBuilder().subject_name(x509.Name([])).sign(key, hashes.SHA256())
     return CertificateRequest(request=request.public_bytes(serialization.Encoding.PEM), key=private_pem(key))
@@ -78,6 +88,8 @@ def is_due(pem: bytes, now: datetime) -> bool:
 
     Or has not begun: the clock by which it was made was set back since.
     """
+    from cryptography import x509
+
     certificate = x509.load_pem_x509_certificate(pem)
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     return not begins <= now < begins + (ends - begins) / 2

@@ -132,7 +132,10 @@ class UnknownEntryError(UsageError):
 
 _WHAT_THERE_IS = {
     "tenant": "`cenote tenant ls` lists what there is",
-    "team": "`cenote team ls` lists what there is",
+    "team": "`cenote team ls` lists what there is; one is made when it has a member, by `add`, and is set to work",
+    "run": "`cenote team show NAME` lists those of a team",
+    "job": "`cenote job ls` lists what there is",
+    "task": "`cenote job results` gives the ids of tasks that are over",
     "token": "`cenote token ls TENANT` lists what there is",
     "good token": "`cenote token ls TENANT` lists what there is",
     "step": "`state.history`, or `cenote runtime history`, has those that there are",
@@ -271,7 +274,10 @@ class ScopeMissingError(RejectedError):
 
     def __str__(self) -> str:
         has = ", ".join(self.granted)
-        return f"this token has no scope {self.scope!r}, only {has}; use a token that has it, or ask for one"
+        return (
+            f"this token has no scope {self.scope!r}, only {has}; use a token that has it, or ask the platform's "
+            f"operator for one (`cenote token create TENANT --scope {self.scope}`)"
+        )
 
 
 class QuotaExceededError(RejectedError):

@@ -9,6 +9,7 @@ TenantId = NewType("TenantId", str)
 TokenId = NewType("TokenId", str)
 RuntimeId = NewType("RuntimeId", str)
 TeamId = NewType("TeamId", str)
+JobId = NewType("JobId", str)
 
 _BYTES: Final = 16
 """128 bits from the system's generator: nobody meets another's id by trying."""
@@ -29,3 +30,7 @@ def new_runtime_id() -> RuntimeId:
 
 def new_team_id() -> TeamId:
     return TeamId(f"tm_{secrets.token_hex(_BYTES)}")
+
+
+def new_job_id() -> JobId:
+    return JobId(f"jb_{secrets.token_hex(_BYTES)}")

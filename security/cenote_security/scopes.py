@@ -14,6 +14,7 @@ class Scope(StrEnum):
 
     RUNTIMES_READ: list, describe, follow. RUNTIMES_WRITE: create, execute, inject, delete.
     REFERENCES: share values and inject shared ones. TEAMS: run agents on the platform.
+    JOBS: batch jobs, which run cells and agents there.
     ADMIN: make, rotate and revoke the tenant's tokens, read its part of the audit log. Tenants and quotas are the
         operator's, on the gateway's own machine: no token reaches them.
     MACHINES: see the nodes, with how much of everybody's is on them.
@@ -23,6 +24,7 @@ class Scope(StrEnum):
     RUNTIMES_WRITE = "runtimes:write"
     REFERENCES = "references"
     TEAMS = "teams"
+    JOBS = "jobs"
     ADMIN = "admin"
     MACHINES = "machines"
 

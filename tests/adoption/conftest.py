@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pytest
 from tests.adoption.supervising import JAIL, NAME, POLICY, SpareJails, boundless
 from tests.hosted.listening import Heard, NoHosts
+from tests.prepared import Prepared
 from tests.waiting import PATIENCE
 
 from cenote_worker.hosted.adoption import adopt
@@ -43,30 +43,29 @@ NUDGED = "import os, signal\nsignal.signal(signal.SIGUSR1, lambda *_: os._exit(3
 class Victim:
     """A process that hosts the runtime."""
 
-    def __init__(self, folder: Path, how: str = "fresh", dies: str = "") -> None:
+    def __init__(self, supervising: Prepared, folder: Path, how: str = "fresh", dies: str = "") -> None:
         """how, dies: see `supervising.main`."""
-        path = os.pathsep.join([str(ROOT), *sys.path])
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.adoption.supervising", str(folder), how, dies],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "PYTHONPATH": path},
-        )
+        their_input, own_output = os.pipe()
+        own_input, their_output = os.pipe()
+        streams = (their_input, their_output, sys.__stderr__.fileno())
+        self.process = supervising.start((str(folder), how, dies), streams, os.environ, ROOT)
+        os.close(their_input)
+        os.close(their_output)
+        self._pipes = ExitStack()
+        self._input = self._pipes.enter_context(os.fdopen(own_output, "w"))
+        self._output = self._pipes.enter_context(os.fdopen(own_input))
         self.printed: dict[str, str] = {}
         self._reports: SimpleQueue[dict[str, Any]] = SimpleQueue()
         self._reader = Thread(target=self._read)
         self._reader.start()
 
     def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
+        for line in self._output:
             if line.endswith("\n"):
                 self._reports.put(json.loads(line))
 
     def tell(self, do: str, key: str, **arguments: object) -> None:
-        assert self.process.stdin is not None
-        print(json.dumps({"do": do, "key": key, **arguments}), file=self.process.stdin, flush=True)
+        print(json.dumps({"do": do, "key": key, **arguments}), file=self._input, flush=True)
 
     def wait_for(self, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """The next report that is wanted."""
@@ -98,9 +97,7 @@ class Victim:
         self._reader.join()
         while not self._reports.empty():
             self._note(self._reports.get())
-        for pipe in (self.process.stdin, self.process.stdout):
-            assert pipe is not None
-            pipe.close()
+        self._pipes.close()
 
     def _note(self, report: dict[str, Any]) -> None:
         if "output" in report:
@@ -111,8 +108,9 @@ class Victim:
 class Node:
     """keeper: a client of its own. Everything that it gives ends with it."""
 
-    def __init__(self, folder: Path, until: ExitStack) -> None:
+    def __init__(self, folder: Path, until: ExitStack, supervising: Prepared) -> None:
         self.folder = folder
+        self._supervising = supervising
         ensure_keeper(folder, linger=5.0)
         self.keeper = KeeperClient(folder)
         self._until = until
@@ -128,9 +126,13 @@ class Node:
 
     def victim(self, *, snapshots: bool = True, how: str = "fresh", dies: str = "") -> Victim:
         self.spare(snapshots=snapshots)
-        victim = Victim(self.folder, how, dies)
+        victim = Victim(self._supervising, self.folder, how, dies)
         self._until.callback(lambda: victim.process.poll() is None and victim.kill())
         return victim
+
+    def adopting(self) -> Victim:
+        """Another process that takes the runtime over, for the test to kill."""
+        return Victim(self._supervising, self.folder, "adopt")
 
     def adopt(self, hosts: HostHandler | None = None, keeping: Keeping = NOTHING_KEPT) -> HostedRuntime:
         """keeping: what the former process has kept of it."""
@@ -162,10 +164,17 @@ class Node:
         return runtime
 
 
+@pytest.fixture(scope="session")
+def supervising() -> Iterator[Prepared]:
+    """Starts victims."""
+    with closing(Prepared("tests.adoption.supervising")) as prepared:
+        yield prepared
+
+
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
+def node(tmp_path: Path, supervising: Prepared) -> Iterator[Node]:
     with ExitStack() as until:
-        yield Node(tmp_path / "keeper", until)
+        yield Node(tmp_path / "keeper", until, supervising)
 
 
 def join(runtime: HostedRuntime, key: str, heard: int = 0) -> Heard:

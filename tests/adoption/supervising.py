@@ -234,7 +234,3 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             runtime.status(lambda status: listener.say(done=status and status.step))
         case "interrupt":
             runtime.interrupt()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -59,7 +59,7 @@ def test_killed_at_random(node: Node, seed: int) -> None:
             victim.execute(CELL.format(number=number), str(number), on_error="rollback")
         collect(victim, waiting, chance.uniform(0.02, 0.2))
         victim.kill()
-        victim = Victim(node.folder, "adopt")
+        victim = node.adopting()
     victim.kill()
     runtime = node.adopt()
     # The one that was about to be sent has not run, if nobody knows that it has left: it may be sent again.

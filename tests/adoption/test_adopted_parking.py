@@ -75,7 +75,7 @@ def test_each_cell_runs_once(node: Node, seed: int) -> None:
             if chance.random() < 0.5:
                 victim.value(f"kept {number}")
         victim.kill()
-        victim = Victim(node.folder, "adopt")
+        victim = node.adopting()
         victim.wait_for(lambda report: "hosting" in report)
         victim.execute("count += 1; print('line'); count", str(number))
         assert str(number) == victim.value(str(number))

@@ -10,11 +10,12 @@ import socket
 import struct
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.adoption.conftest import NUDGED, POLICY, Node, Victim, join, value
-from tests.adoption.supervising import JAIL, gift
+from tests.adoption.conftest import NUDGED, POLICY, Node, join, value
+from tests.adoption.supervising import JAIL, gift, offer
 from tests.descriptors import MEMORY, all_closed, opened
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE, until
@@ -268,7 +269,7 @@ def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
     victim.execute(COUNT, "count")
     victim.heard("count", "10\n")
     victim.kill()
-    second = Victim(node.folder, "adopt")
+    second = node.adopting()
     second.execute("", "count")
     second.heard("count", "30\n")
     second.kill()
@@ -303,6 +304,22 @@ def test_host_calls_under_way_get_a_clear_error(node: Node) -> None:
     runtime = node.adopt(Answering())
     assert "may have been carried out" in join(runtime, "call").result().stdout
     assert "'answered'" == value(runtime, "ask()")
+
+
+def test_host_calls_behind_a_return_to_before_the_first_function(node: Node) -> None:
+    """The process that goes on has not got the line of their calls; the successor has its far end, to give again."""
+    victim = node.victim()
+    victim.execute("x = 1", "first")
+    victim.value("first")
+    victim.tell("offer", "offer", name="ask")
+    victim.value("offer")
+    victim.kill()
+    runtime = node.adopt(Answering())
+    for told in (partial(runtime.rollback, 1), partial(runtime.inject, offer("ask"), replace=True)):
+        listener = Heard()
+        told(listener=listener)
+        assert not isinstance(listener.outcome(), Exception)
+    assert "('answered', 1)" == value(runtime, "ask(), x")
 
 
 class Answering(NoHosts):
@@ -348,6 +365,7 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
     victim.execute("import os\nos.getpid()", "pid")
     victim.value("pid")
     victim.kill()
+    node.keeper.drop_soon("nothing")  # what is only told goes by a line of its own, which stays
     before = len(opened())
     runtime = node.adopt()
     value(runtime, "1")

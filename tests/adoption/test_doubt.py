@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -11,13 +12,15 @@ from tests.adoption.conftest import Node, join, value
 from tests.adoption.supervising import JAIL
 from tests.waiting import PATIENCE
 
-from cenote_proto.v1 import journal_pb2
+from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import ProtocolViolation, UnavailableError
+from cenote_worker.frames import send_packet
 from cenote_worker.journal.file import JournalFile, entries_of
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.edge import DoneReply, ReplyEvent, SurveyedReply
+from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 
 
@@ -132,6 +135,49 @@ def test_a_question_whose_hearer_died_is_asked_again() -> None:
     assert asked.hear(surveyed(8)) is None
     assert Phase.BUSY is asked.phase
     assert NeverLeft(("a",), 3) == asked.hear(surveyed(9))
+
+
+def test_an_answer_to_a_former_supervisor_is_none_to_the_next() -> None:
+    """Two died in a row: the question of each is answered, also when whoever asked last has gone on since."""
+    second = Conversation()
+    second.take_up(7, Ask.EXECUTE, ready=True, asked=200)
+    assert 201 == second.probe(200)
+    assert second.hear(surveyed(101)) is None
+    assert Phase.BUSY is second.phase
+    assert NeverLeft(("a",), 3) == second.hear(surveyed(201))
+    third = Conversation()
+    third.take_up(7, None, ready=True, asked=200)  # the second had its answer, and not that to its question
+    assert 8 == third.ask(Ask.DELETE)
+    assert third.hear(surveyed(101)) is None
+    assert DoneReply() == third.hear(done(8))
+    assert third.hear(surveyed(200)) is None
+    for forged in (surveyed(201), done(150), surveyed(7)):
+        with pytest.raises(ProtocolViolation):
+            third.hear(forged)
+
+
+def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
+    """The worker dies, and whoever was to learn what became of its cell, twice: the copy answers each of them. Taken
+    for one question, the second answer ended the jail as one to another request.
+    """
+    victim = node.victim()
+    victim.execute("x = 1", "x")
+    victim.value("x")
+    victim.kill()
+    late = JournalEntry(asked=journal_pb2.Asked(number=2, ask="EXECUTE", key="late", step=2))
+    rewrite(node, lambda entries: [*entries, late])
+    ends = node.keeper.get(JAIL)
+    assert ends is not None
+    frames = socket.socket(fileno=JailEnds.arrived(ends.record, ends.descriptors).frames.detach())
+    question = jail_pb2.Request(
+        id=3
+    )  # as a supervisor has asked that numbered its questions behind the request
+    question.survey.SetInParent()
+    send_packet(frames, question.SerializeToString())
+    frames.close()
+    runtime = node.adopt()
+    for number in range(3):
+        assert "1" == value(runtime, f"{number}; x")
 
 
 def test_an_answer_to_a_former_try_counts_for_nothing() -> None:

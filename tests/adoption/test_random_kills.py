@@ -73,7 +73,7 @@ def test_each_cell_runs_once_and_in_order(node: Node, seed: int) -> None:
         client.send_window(victim)
         client.collect(victim, chance.uniform(0.05, 0.25))
         victim.kill()
-        victim = Victim(node.folder, "adopt")
+        victim = node.adopting()
     victim.kill()
     runtime = node.adopt()
     asked: dict[int, Heard] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.checkpoints.lives import live, say
 
+from cenote.gateway import local_nodes
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
 from cenote.gateway.state_folder import StateFolder
@@ -24,4 +25,6 @@ def platform(state: Path, port: int) -> None:
 
 
 if __name__ == "__main__":
+    # Half of what a platform takes to come up: numpy and pandas, which no runtime here asks for.
+    local_nodes._warm = lambda: None
     live(lambda line: platform(Path(sys.argv[1]), int(line)))

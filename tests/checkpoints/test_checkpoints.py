@@ -489,10 +489,14 @@ def test_a_full_disk_is_no_acknowledgement(
         disk.setattr(LocalDraft, "write", full)
         with pytest.raises(NotDurableError, match="No space left") as caught:
             runtime.execute("x = 2; x")
+        with pytest.raises(NotDurableError, match="stored with the next call that can be") as nothing_given:
+            runtime.inject(Variable("given", 4))
     assert "2" == caught.value.outcome.value  # type: ignore[attr-defined]
+    assert nothing_given.value.outcome is None
+    assert "outcome" not in f"{caught.value}{nothing_given.value}"
     value(runtime, "y = 3")
     runtime.close()
-    assert "(2, 3)" == value(restored(make_runtime, folder), "x, y")
+    assert "(2, 3, 4)" == value(restored(make_runtime, folder), "x, y, given")
 
 
 def test_a_durable_runtime_does_not_fill_its_store(make_runtime: Make, folder: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.snapshots.parked import is_parked, park_at_once
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import Mount, SandboxPolicy
@@ -138,11 +139,15 @@ def test_noexec_keeps_programs_from_being_run() -> None:
         assert ["PermissionError"] * 3 == [error and error.type for error in refused]
 
 
-def test_a_status_can_be_asked_for(gvisor: PythonRuntime) -> None:
-    """The warden inside answers, though gVisor tells it less than Linux would."""
-    status = gvisor.status()
-    assert status.memory > 10**6
-    assert 1 <= status.processes < 10
+def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: PythonRuntime) -> None:
+    """The warden inside answers, though gVisor tells it less than Linux would; also while there is nobody else."""
+    park_at_once(monkeypatch)
+    with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as idle:
+        assert idle.execute("x = 1").success
+        assert is_parked(idle)
+        for status in (gvisor.status(), idle.status()):
+            assert status.memory > 10**6
+            assert 1 <= status.processes < 10
 
 
 @pytest.mark.usefixtures("gvisor")

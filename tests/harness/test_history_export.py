@@ -11,7 +11,7 @@ import pytest
 from tests.harness.lines import Line
 
 from cenote.harness.graph import to_dot, to_mermaid
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.results import ErrorInfo
 
 TEXT = {"type": "string"}
@@ -171,6 +171,15 @@ def test_other_formats(line: Line, name: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"\.ipynb"):
         line.state.export(tmp_path / name)
     assert [] == list(tmp_path.iterdir())
+
+
+def test_places_where_nothing_can_be_written(line: Line, tmp_path: Path) -> None:
+    """Said as of anything else that cannot be had."""
+    line.run("x = 1")
+    for place in (tmp_path / "nowhere" / "run.ipynb", tmp_path / "folder.json"):
+        (tmp_path / "folder.json").mkdir(exist_ok=True)
+        with pytest.raises(UnavailableError, match=r"cannot be written.*another place"):
+            line.state.export(place)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tests.harness.lines import Line
 from cenote.harness.past import Past
 from cenote.harness.slice_verifying import Verification, verify
 from cenote.harness.slices import slice_of
-from cenote_security.errors import RehearsalError, UnsafeValueError
+from cenote_security.errors import RehearsalError, RejectedError, UnsafeValueError
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ErrorInfo, Span
 from cenote_worker.trace import StepTrace, ValueKind, Version, name
@@ -62,6 +62,20 @@ def test_statements_that_are_needed_after_all_are_put_back() -> None:
     line.run("import os\nprint(exec('hidden = 2', globals()))\nx = hidden", writes=["x", "os"])
     found = tried(line, stage, "x")
     assert ("verified", True, 2) == (found.outcome, found.slice.whole, len(stage.sources))
+
+
+def test_nothing_is_said_of_what_may_not_be_tried() -> None:
+    """Who may only read hears so, and not that the value is another one."""
+    line, stage = Line(), Table(x=2)
+    line.run("x = 2", writes="x")
+
+    def again(*_: object) -> object:
+        raise RejectedError("this token lets its holder read, not run")
+
+    stage.again = again  # type: ignore[method-assign]
+    found = tried(line, stage, "x")
+    expected = ("unverifiable", "it cannot be tried: this token lets its holder read, not run")
+    assert expected == (found.outcome, found.reason)
 
 
 def test_steps_in_full_are_not_tried_where_they_would_fail() -> None:

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.history.postgresql_server import PostgresqlServer
 from tests.history.records import records, traced
+from tests.postgresql_server import PostgresqlServer
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import HistoryTakenError, HistoryUnavailableError

@@ -51,3 +51,10 @@ def test_an_error_after_rewriting_is_about_the_wrong_line(compiler):
         compiler.compile("%time x = 1\ny = = 2", 1)
     assert 2 == caught.value.lineno
     assert caught.value.__context__ is None
+
+
+def test_statements_are_had_without_a_cell(compiler):
+    """Of what may be run later: it gets no name and no source; what is no Python has none."""
+    assert ["AugAssign", "Expr"] == [type(each).__name__ for each in compiler.statements("a += 1\nf(a)")]
+    assert () == compiler.statements("!ls")
+    assert {} == compiler.sources

@@ -75,6 +75,8 @@ def test_nobody_answers_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(UnavailableError, match="in time: a platform there has too much to do") as failed:
             connect(address, "t").describe()
     assert "cenote up" not in str(failed.value)
+    assert "at a standstill and is replaced within half a minute" in str(failed.value)
+    assert "fewer clients" not in str(failed.value)
 
 
 def test_nobody_has_a_token(platform: SmallPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

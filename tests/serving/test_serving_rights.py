@@ -34,10 +34,10 @@ def test_a_token(metadata: list[tuple[str, str | bytes]], token: str) -> None:
 
 
 def test_a_right() -> None:
-    """What was not granted is refused, and the error names what was."""
+    """What was not granted is refused, and the error names what was, and the scope that it takes."""
     rights = Rights(tenant="us", granted=frozenset(("read", "share")))
     rights.require("read")
-    with pytest.raises(RejectedError, match="read, share, not run"):
+    with pytest.raises(RejectedError, match=r"read, share, not run: .*'runtimes:write'"):
         rights.require("run")
 
 

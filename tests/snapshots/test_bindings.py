@@ -10,8 +10,16 @@ import pytest
 from cenote_worker.in_jail.snapshots.bindings import MOST_NAMES, Baseline, bring_about, difference
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
 from cenote_worker.set_tables_unsafe import IS_READABLE
+from cenote_worker.trace import name
+from cenote_worker.tracking.tracker import Tracker
 
 Namespace = dict[str, object]
+
+FRAME = (
+    "import numpy as np, pandas as pd\n"
+    "df = pd.DataFrame({'k': list('abab'), 'v': [1.0, 2, 3, 4], 'n': range(4)})\n"
+    "df.groupby('k').mean()"
+)
 
 
 def ran(code: str) -> Namespace:
@@ -64,7 +72,7 @@ def test_a_small_plain_value_is_told(code: str) -> None:
     """Its type and its sign, too."""
     bindings, copy = told("", code), ran("")
     assert bindings is not None
-    assert ["x"] == bring_about(copy, bindings)
+    assert (["x"], {}) == bring_about(copy, bindings)
     assert repr(ran(code)["x"]) == repr(copy["x"])
     assert type(ran(code)["x"]) is type(copy["x"])
 
@@ -288,7 +296,7 @@ def test_names_that_lie_where_others_did() -> None:
     exec("for i in (1, 2):\n    x = i + 0.25", namespace)
     bindings = difference(base, namespace, {"x", "i"})
     assert bindings is not None
-    assert {"x", "i"} == set(bring_about(ran("x = 0.5"), bindings))
+    assert {"x", "i"} == set(bring_about(ran("x = 0.5"), bindings)[0])
 
 
 def test_as_many_names_as_may_be() -> None:
@@ -316,3 +324,163 @@ def test_a_module_that_came_along(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_namespace_that_is_too_large() -> None:
     assert Baseline.of({f"n{number}": number for number in range(2_000)}) is not None
     assert Baseline.of({f"n{number}": number for number in range(2_001)}) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("", "import json"),
+        ("import json", "import json"),
+        ("", "from collections import Counter as x, deque"),
+        ("", "from math import floor as x"),
+        ("import json", "json = json.dumps"),
+    ],
+)
+def test_what_was_imported_is_the_same_object_again(before: str, code: str) -> None:
+    bindings, copy, wanted = told_all(before, code), ran(before), ran(f"{before}\n{code}")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert wanted.keys() == copy.keys()
+    assert all(wanted[name] is copy[name] for name in wanted if name != "__builtins__")
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("", "import types; x = types.ModuleType('json'); del types"),
+        ("", "from math import pi"),
+        ("import json", "def x(): pass\nx.__module__ = 'json'"),
+        ("", "class x: __module__ = 'json'"),
+        ("import abc", "x = abc.ABC"),
+    ],
+)
+def test_what_only_looks_imported(before: str, code: str) -> None:
+    assert told(before, code) is None
+
+
+def test_functions_are_told_with_their_cells() -> None:
+    """Once for all functions of a cell; those that call each other do so again."""
+    source = "def f(n=2):\n    return n\n\ndef g():\n    return f(), g"
+    namespace, copy = ran(""), ran("")
+    base = Baseline.of(namespace)
+    assert base is not None
+    exec(compile(source, "<cell 1>", "exec"), namespace)
+    bindings = difference(base, namespace, {"f", "g"}, {"<cell 1>": (source, [3])}.get)
+    assert bindings is not None
+    assert (["f", "g"], {"<cell 1>": (source, [3])}) == bring_about(copy, bindings)
+    assert (2, copy["g"]) == copy["g"]()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("before", "code"),
+    [
+        ("held = []", "def x(): pass\nheld.append(x)"),
+        ("", "def x(n=[]): pass"),
+        ("", "def x(*, n=object()): pass"),
+        ("", "def x(n): pass\nx.__annotations__ = {'n': list[int]}"),
+        ("", "def x(): pass\nx.n = 1"),
+        ("", "x = (lambda n: lambda: n)(1)"),
+        ("", "def x(): pass\nx.__doc__ = 'another'"),
+        ("", "import weakref\ndef x(): pass\nr = weakref.ref(x)"),
+        ("", "def x(): pass\ny = [x]"),
+        ("import json", "x = type(json.dumps)((lambda: 1).__code__, {})"),
+        ("class F:\n    def f(self): pass", "x = F().f"),
+        ("", "def x(): return [n for n in {8, 0}]"),
+        ("", "def x():\n    def y(n):\n        return [n in (1, 2) for n in {16, 8, 0}]\n    return y"),
+    ],
+)
+def test_functions_that_have_more_than_code(before: str, code: str) -> None:
+    assert told(before, code) is None
+
+
+@pytest.mark.parametrize(
+    "code", ["def x(n): return n in {0, 8}", "def x(n):\n    for n in {0, 1, 2.5}: return n"]
+)
+def test_a_function_with_a_set_in_its_code(code: str) -> None:
+    """Where it lies as it would if it were made in the order in which it is told."""
+    assert told("", code) is not None
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["def x(): return 2", "x = 1", "del x", "import json as x"],
+)
+def test_a_function_may_go(code: str) -> None:
+    """What it has does nothing then."""
+    bindings, copy = told_all("def x(): return 1", code), ran("def x(): return 1")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    assert ("x" in copy) == (code != "del x")
+
+
+def test_what_a_default_has_may_not_go() -> None:
+    assert told("def x(n=[object()]): pass", "x = 1") is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class x:\n    def __getattribute__(self, name): raise SystemExit(name)\nx = x()",
+        "class D(dict):\n    def items(self): raise SystemExit\ndef x(): pass\nx.__annotations__ = D(n=int)",
+        "class D(dict):\n    def __len__(self): raise SystemExit\ndef x(): pass\nx.__dict__ = D()",
+        "class S(str):\n    def __eq__(self, other): raise SystemExit\ndef x(): pass\nx.__doc__ = S()",
+        "def x(): pass\nx.__code__ = x.__code__.replace(co_consts=(None, object()))",
+        "def x(): pass\nx.__defaults__ = type('T', (tuple,), {})()",
+    ],
+)
+def test_values_that_harm_whoever_looks_at_them(code: str) -> None:
+    """They are not told, and nothing of the user's runs."""
+    assert told("", code) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = df.groupby('k').mean()",
+        "x = df['v'].describe()",
+        "x = df[df.v > 1]; x.index.name = 'i'",
+        "x = df.nlargest(2, 'v'); x.columns.name = 5",
+        "x = df.copy(); x.loc[0, 'k'] = None; x.loc[1, 'v'] = float('nan')",
+        "x = pd.DataFrame({'a': [1, 2], 'b': [3, 4]}).T",
+        "x = y = df.head(2)",
+        "x = pd.Series(['a', None, 'b'], name='n')",
+        "x = pd.DataFrame()",
+    ],
+)
+def test_a_small_frame_is_told(code: str) -> None:
+    """With its indexes, their names, views of one in the copy, and to a tracker it is the same one."""
+    bindings, copy, wanted = told(FRAME, code), ran(FRAME), ran(f"{FRAME}\n{code}")
+    assert bindings is not None
+    bring_about(copy, bindings)
+    made, there = copy["x"], wanted["x"]
+    assert repr(there) == repr(made)
+    assert ("y" in copy) == (copy.get("y") is made)
+    versions = [Tracker(names, "/").versions([name("x")]) for names in (wanted, copy)]
+    assert versions[0] == versions[1]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = df.set_index('k')",
+        "x = df['v']",
+        "y = df.copy(); x = y[['v']]; z = y.columns.values",
+        "x = df.copy(); x.attrs['a'] = 1",
+        "x = df.copy(); y = x.index",
+        "x = df.copy().set_flags(allows_duplicate_labels=False)",
+        "import weakref; x = df.copy(); y = weakref.ref(x)",
+        "x = pd.DataFrame({'a': [object()]})",
+        "x = pd.DataFrame({'a': [1]}, index=pd.to_datetime(['2026-01-01']))",
+        "x = pd.DataFrame({'a': range(600)})",
+        "x = df.copy(); x.loc[:, 'v'] = 0; y = x._mgr.blocks[0]",
+        "class F(pd.DataFrame): pass\nx = F({'a': [1]})",
+    ],
+)
+def test_a_frame_of_which_others_have_a_part_is_not_told(code: str) -> None:
+    """Nor one of other types, or with something besides."""
+    assert told(FRAME, code) is None
+
+
+def test_a_frame_may_go_unless_it_has_objects() -> None:
+    assert told(f"{FRAME}\nx = df['v'] * 2", "x = 1") is not None
+    assert told(f"{FRAME}\nx = pd.DataFrame({{'a': [object()]}})", "x = 1") is None

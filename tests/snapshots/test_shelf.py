@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from cenote_worker.in_jail.snapshots.line import BEGINNING
-from cenote_worker.zygote.shelf import MOST, Shelf
+from cenote_worker.zygote.shelf import MOST, Copy, Shelf
 from cenote_worker.zygote.strays import birth_at, birth_of
 
 BINDINGS = "AAAA"
@@ -123,6 +123,19 @@ def test_what_is_to_go_on_may_have_ended_just_then(shelf: Shelf, pids: list[int]
     assert shelf.base is None
 
 
+@pytest.mark.parametrize("last_words", [b"", b'{"pid": 0}', b"no JSON"])
+def test_a_copy_that_ends_when_it_is_to_go_on(pids: list[int], last_words: bytes) -> None:
+    """Whatever it says, or nothing: it is broken, and the warden goes on with the next."""
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if last_words:
+        there.send(last_words)
+    there.shutdown(socket.SHUT_WR)
+    copy = Copy(pid=pids[0], line=here)
+    assert copy.wake({}) is None
+    there.close()
+    copy.close()
+
+
 def test_each_has_its_own_files(shelf: Shelf, pids: list[int]) -> None:
     """And what no state has is wanted no more, up to the newest that was told of."""
     assert shelf.bind(pids[0], 3, LATER, 9, BINDINGS)
@@ -209,3 +222,15 @@ def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how
     else:
         shelf.forget(pids[1])
     assert ([0, 1], shelf.find(1)) == (steps(shelf), shelf.base)
+
+
+def test_at_the_beginning_no_copy_is_kept(pids: list[int]) -> None:
+    """Nor with what was bound since; from the first copy on there is one."""
+    shelf = Shelf()
+    assert not shelf.is_at_beginning
+    assert shelf.add_beginning(pids[0], 1, 7)
+    assert shelf.is_at_beginning
+    assert shelf.bind(BEGINNING, 2, LATER, 7, BINDINGS)
+    assert shelf.is_at_beginning
+    shelf.add(pids[1], 3, 7, socket.socketpair()[0])
+    assert not shelf.is_at_beginning

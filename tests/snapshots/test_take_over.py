@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -9,7 +10,9 @@ from tests.overdue import overdue
 from tests.snapshots.conftest import MakeRuntime
 from tests.waiting import PATIENCE, until
 
-from cenote.runtime import Function, PythonRuntime
+from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.errors import RolledBackError
+from cenote_security.policy import SandboxPolicy
 from cenote_worker.results import ExecutionResult
 
 DEATHS = {
@@ -202,6 +205,48 @@ def test_host_functions_can_still_be_called() -> None:
         assert "2" == ok(runtime.execute("add(1)"))
         assert "rolled_back" == runtime.execute("add(2); import os; os._exit(1)").state
         assert "6" == ok(runtime.execute("add(5)"))
+
+
+class Deadly:
+    """Ends whatever process it is rebuilt in."""
+
+    def __reduce__(self) -> object:
+        return os._exit, (7,)
+
+
+def test_host_functions_reach_a_process_that_has_not_got_the_first_ones() -> None:
+    """The line of their calls went with the process that it was given to, and the request with it: its successor gets
+    the line with the next."""
+    add = Function(lambda n: n + 1, name="add", host=True)
+    with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        ok(runtime.execute("x = 1"))
+        runtime.snapshot()  # or the state that is gone back to might be the one before
+        for _ in range(2):
+            with pytest.raises(RolledBackError, match="ended by itself: exit status 7"):
+                runtime.inject(add, Variable("deadly", Deadly()))
+        runtime.inject(add)
+        assert "(2, 1)" == ok(runtime.execute("add(1), x"))
+        result = runtime.execute("add(2); import os; os._exit(3)")
+        assert "the cell ended the runtime's process: exit status 3" in str(result.error)
+        runtime.inject(Function(lambda n: 10 * n, name="times", host=True))
+        assert "(6, 50)" == ok(runtime.execute("add(5), times(5)"))
+
+
+def test_a_fault_of_our_own_is_not_put_down_to_the_cell() -> None:
+    """It says so, and where, and costs no more than a crash: here a cell has broken what answers requests."""
+    broken = """
+import gc
+for each in gc.get_objects():
+    if type(each).__name__ == "Worker" and type(each).__module__.startswith("cenote_worker"):
+        each._answer = None
+"""
+    with PythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        ok(runtime.execute("kept = 1"))
+        ok(runtime.execute(broken))
+        result = runtime.execute("kept")
+        assert "a fault of Cenote's own (please report what is on stderr)" in str(result.error)
+        assert "TypeError: 'NoneType' object is not callable" in result.stderr
+        assert "1" == ok(runtime.execute("kept"))
 
 
 def test_without_snapshots(make_runtime: MakeRuntime) -> None:

@@ -12,6 +12,8 @@ from tests.processes import tree_of
 from tests.snapshots.conftest import MakeRuntime
 from tests.waiting import until
 
+from cenote.runtime import PythonRuntime
+
 
 def test_a_sweep_gives_its_snapshots_up(make_runtime: MakeRuntime) -> None:
     """The result says so; the state after the cell is kept again."""
@@ -40,6 +42,30 @@ def test_a_sweep_that_can_be_foreseen_gives_them_up_before_it(make_runtime: Make
     runtime.execute("def grow(x):\n    x *= 2")
     assert "would have taken too long" in runtime.execute("grow(a)").unkept
     assert "4.0" == runtime.execute("float(a[-1])").value
+
+
+def test_between_sweeps_in_a_row_nothing_is_copied(make_runtime: MakeRuntime) -> None:
+    """It would be given up at once. What comes instead of another sweep, or nothing, finds its state kept."""
+    runtime = make_runtime(memory="2GiB")
+    assert runtime.execute(MAKE).success
+
+    def forks() -> int:
+        """Of three sweeps, with this cell's own and those around it: else there are five."""
+        first = next_pid(runtime)
+        assert all("given up" in runtime.execute("a += 1").unkept for _ in range(3))
+        return next_pid(runtime) - first
+
+    until(lambda: forks() == 3)
+    assert "" == runtime.execute("x = object()").unkept
+    runtime.execute("a += 1")
+    newest = runtime.execute("a += 1").step
+    until(lambda: newest in [each.step for each in runtime.snapshots()])
+
+
+def next_pid(runtime: PythonRuntime) -> int:
+    """Numbers of a jail's processes follow each other."""
+    code = "import os\nif not (pid := os.fork()):\n    os._exit(0)\nos.waitpid(pid, 0)[0]"
+    return int(runtime.execute(code).value or "")
 
 
 def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRuntime) -> None:
@@ -92,3 +118,21 @@ def test_small_objects_are_put_on_huge_pages_while_nobody_waits(make_runtime: Ma
     assert runtime.execute("numbers = [n + 10**6 for n in range(1_500_000)]").success
     until(lambda: on_huge_pages(others) >= MOST_OF_IT)
     until(lambda: 1 in [each.step for each in runtime.snapshots()])
+
+
+def test_a_state_goes_on_without_what_was_free(make_runtime: MakeRuntime) -> None:
+    """Its copy has none of the memory that was given back before, and its own copies have it again."""
+    runtime = make_runtime(memory="2GiB")
+    assert runtime.execute("import numpy as np\nblocks = [np.full(2**13, n) for n in range(400)]").success
+    assert "" == runtime.execute("del blocks[3:-1]\nlast = object()").unkept
+    for turn in range(2):
+        runtime.snapshot()  # which is waited for
+        assert "rolled_back" == runtime.execute("import os; os._exit(1)").state
+        assert runtime.execute(f"more = [np.full(2**13, {turn}) for n in range(400)]").success
+        assert f"{400 * turn}" == runtime.execute("int(sum(each[-1] for each in more))").value
+        assert (
+            "(4, 402, True)"
+            == runtime.execute(
+                "more = None\n(len(blocks), int(sum(each[5] for each in blocks)), type(last) is object)"
+            ).value
+        )

@@ -6,6 +6,7 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.carry.moves import carry, ran
@@ -53,7 +54,53 @@ CELLS = (
     "1 / 0",
 )
 
-cells = st.builds(lambda text, n: text.replace("{n}", str(n)), st.sampled_from(CELLS), st.integers(0, 9))
+NUMBERS = (
+    "import math, numpy as np",
+    "from collections import Counter, deque",
+    "from math import floor as f",
+    "a = np.linspace(0, {n}, 5)",
+    "b = a",
+    "a[{n} % 4] = {n}.5",
+    "b += 1",
+    "a = np.arange(6).reshape(2, 3).T",
+    "b = a[1:]",
+    "y = a.sum(); z = a.any()",
+    "a.flags.writeable = False",
+    "np.sqrt(a), a.strides, a.base is None, a is b, a.dtype",
+    "b = a * {n}; b.sort()",
+    "def f(x, n={n}, *, by: float = 2.5) -> list:\n    'It is {n}.'\n    return [x, n, by, y, f]",
+    "f({n})[:4], f.__doc__, f.__annotations__",
+    "g = f",
+    "def g():\n    return 1 / 0",
+    "g()",
+    "f is g",
+    "def f(x, held=[]):\n    held.append(x)\n    return held",
+    "del f",
+    "print(Counter(str(y)), math.pi, deque.__module__)",
+    "class Held: pass",
+    "import pandas as pd",
+    "df = pd.DataFrame({'k': list('abab'), 'v': [1.5, 2, 3, {n}], 'n': range(4)})",
+    "s = df.groupby('k').mean()",
+    "s = df['v'].describe()",
+    "t = df[df.v > {n}]",
+    "t = s",
+    "t = df.sort_values('v'); s = t['n']",
+    "df['w'] = df['v'] * {n}",
+    "s.iloc[0] = {n}",
+    "t = df.head(2); t.loc[:, 'n'] = {n}",
+    "print(df, s, t, sep='\\n'); t.index.name, t.columns is df.columns, t.index.is_(df.index)",
+    "s.index.name = 'name{n}'",
+    "y = df['v'].mean()",
+)
+
+
+def filled(text: str, n: int) -> str:
+    return text.replace("{n}", str(n))
+
+
+cells = st.builds(filled, st.sampled_from(CELLS), st.integers(0, 9))
+numbers = st.builds(filled, st.sampled_from(NUMBERS), st.integers(0, 9))
+deeds = st.sampled_from(["", "", "crash", "rollback"])
 
 
 def told(runtime: PythonRuntime) -> list[int]:
@@ -81,14 +128,33 @@ def test_the_first_cell_is_told_like_any_other(runtime: PythonRuntime) -> None:
 
 
 @settings(max_examples=6, deadline=None)
-@given(st.lists(st.tuples(cells, st.sampled_from(["", "", "crash", "rollback"])), min_size=4, max_size=9))
+@given(st.lists(st.tuples(cells, deeds), min_size=4, max_size=9))
 def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:
     """Each cell does what it does where nobody has ever gone anywhere, and is seen to do the same."""
-    policy = SandboxPolicy(preload=())
+    first = (
+        "import random; random.seed(0); x = y = 1; f = len; kept = []; s = {8}",
+        "from pathlib import Path",
+    )
+    _there_and_back(SandboxPolicy(preload=()), first, program)
+
+
+@settings(max_examples=5, deadline=None)
+@given(st.lists(st.tuples(numbers, deeds), min_size=5, max_size=10))
+def test_there_and_back_with_numbers_functions_and_imports(program: list[tuple[str, str]]) -> None:
+    first = (
+        "import numpy as np, pandas as pd; a = np.ones(3); b = a; y = 1",
+        "df = pd.DataFrame({'k': list('abab'), 'v': [1.0, 2, 3, 4], 'n': range(4)}); s = t = df.groupby('k').mean()",
+        "def f(x):\n    return [x, y]",
+        "g = f",
+    )
+    _there_and_back(SandboxPolicy(), first, program)
+
+
+def _there_and_back(policy: SandboxPolicy, first: tuple[str, ...], program: list[tuple[str, str]]) -> None:
     with PythonRuntime(sandbox=policy) as straight, PythonRuntime(sandbox=policy) as moved:
         for runtime in (straight, moved):
-            runtime.execute("import random; random.seed(0); x = y = 1; f = len; kept = []; s = {8}")
-            runtime.execute("from pathlib import Path")
+            for code in first:
+                runtime.execute(code)
         for number, (code, deed) in enumerate(program):
             expected = come_to(straight.execute(code))
             assert expected == come_to(moved.execute(code))
@@ -100,6 +166,76 @@ def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]
                 kept = [info.step for info in moved.snapshots()]
                 moved.rollback(kept[number % len(kept)])
                 assert here == moved.rollback(here).step
+
+
+@pytest.mark.parametrize(
+    ("code", "look"),
+    [
+        ("import json", "json.dumps([1])"),
+        ("from collections import Counter, deque as d", "Counter('aab'), d([1])"),
+        ("x = np.linspace(0, 1, 5)", "x, x.strides, x.flags.writeable"),
+        ("a[1] = 7", "a, b is a"),
+        ("x = np.arange(6).reshape(2, 3)", "x, x.base.shape, x.flags.owndata"),
+        ("m = a.mean(); any = (a > 0).any()", "m, type(m), any is np.True_"),
+        ("s = df.groupby('k').mean()", "s, s.index.name, s.dtypes"),
+        ("t = df[df.v > 1]; g = t.groupby('k').sum()", "t, g, t.columns.is_(df.columns), t._mgr.blocks"),
+        ("def f(x, n=2):\n    'A text.'\n    return x * n", "f(3), f.__doc__, f.__module__"),
+        ("def old(x):\n    return x - 1", "old(3)"),
+    ],
+)
+def test_what_is_told_without_a_copy(runtime: PythonRuntime, code: str, look: str) -> None:
+    """Behind a crash, and gone back to from elsewhere."""
+    runtime.execute("import numpy as np; a = b = np.ones(3)\ndef old(x):\n    return x\nclass C: pass")
+    runtime.execute(
+        "import pandas as pd; df = pd.DataFrame({'k': list('abab'), 'v': [1, 2, 3, 4]}); df.groupby('k').sum()"
+    )
+    step = runtime.execute(code).step
+    expected = runtime.execute(look).value
+    runtime.snapshot()
+    assert step in told(runtime)
+    assert "rolled_back" == runtime.execute(f"a = old = x = f = 0; {CRASH}").state
+    assert expected == runtime.execute(look).value
+    assert 2 == runtime.rollback(2).step
+    assert step == runtime.rollback(step).step
+    assert expected == runtime.execute(look).value
+
+
+def test_a_function_that_is_told_shows_its_lines(runtime: PythonRuntime) -> None:
+    """To tracebacks and to `inspect`, in a process that has never seen its cell."""
+    runtime.execute("class C: pass")
+    runtime.execute("def f(x):\n    return 1 / x  # here")
+    assert "rolled_back" == runtime.execute(CRASH).state
+    error = runtime.execute("f(0)").error
+    assert error is not None
+    assert "return 1 / x  # here" in error.traceback
+    assert "return 1 / x  # here" in str(runtime.execute("import inspect; inspect.getsource(f)").value)
+
+
+def test_a_warning_that_was_shown_is_not_shown_again(runtime: PythonRuntime) -> None:
+    """numpy's own modules know that they have shown it, and no name leads to them."""
+    runtime.execute("import numpy as np; data = [1]; none = np.array([])")
+    assert "Mean of empty slice" in runtime.execute("x = np.mean(none)").stderr
+    assert runtime.execute("x = np.mean(none)").stderr == ""
+    assert "rolled_back" == runtime.execute(CRASH).state
+    assert runtime.execute("x = np.mean(none)").stderr == ""
+
+
+def test_what_pickling_has_changed_is_kept_behind_the_next_cell(runtime: PythonRuntime) -> None:
+    """Which no cell has written. Nothing happens to plain values."""
+    runtime.execute(
+        "class O:\n    def __reduce__(self):\n        self.n.append(1)\n        return list, ()\n"
+        "    def __init__(self): self.n = []\no = O()"
+    )
+    runtime.execute("x = [1]")
+    runtime.share("x")
+    runtime.execute("y = 1")
+    runtime.snapshot()
+    runtime.share("o")
+    runtime.execute("y = 2")
+    runtime.snapshot()
+    assert [2, 3] == told(runtime)
+    assert "rolled_back" == runtime.execute(CRASH).state
+    assert "([1], 2)" == runtime.execute("o.n, y").value
 
 
 def test_small_bindings_make_no_copy(runtime: PythonRuntime) -> None:
@@ -141,7 +277,7 @@ def test_a_label_and_a_failing_atomic_cell(runtime: PythonRuntime) -> None:
 
 def test_containers_that_a_copy_has_are_told_with_what_is_in_them_now(runtime: PythonRuntime) -> None:
     """Sets as they lie: what they give, and in what order, is the same behind a crash and a rollback."""
-    runtime.execute("def f(): pass\nrows, table, met, other = [], {'a': [1]}, {8, 0}, 0")
+    runtime.execute("class F: pass\nrows, table, met, other = [], {'a': [1]}, {8, 0}, 0")
     for code in (
         "rows.append('one')",
         "table['a'].append(2.5)",
@@ -182,7 +318,7 @@ def test_files_are_told_with_the_directory(runtime: PythonRuntime) -> None:
 
 def test_a_file_that_nobody_has_a_name_for(runtime: PythonRuntime) -> None:
     """It is open still, and may have been written to: only a copy has that."""
-    runtime.execute("def leave():\n    held = [open('left', 'w')]\n    held.append(held)")
+    runtime.execute("class F: pass\ndef leave():\n    held = [open('left', 'w')]\n    held.append(held)")
     runtime.execute("x = 1")
     runtime.execute("leave()")
     runtime.execute("x = 2")
@@ -231,7 +367,7 @@ def test_definitions_behind_one_have_their_sources(runtime: PythonRuntime) -> No
 
 def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
     """The state of then is copied anew before the next cell, which falls back to it; others told so far are gone."""
-    runtime.execute("def f(): pass\ndata = [1]")
+    runtime.execute("class F: pass\ndata = [1]")
     runtime.execute("x = 1")
     step = runtime.execute("x = 2").step
     _kill(runtime, _copies(runtime))
@@ -244,7 +380,7 @@ def test_the_copy_that_they_are_told_of_ends(runtime: PythonRuntime) -> None:
 
 def test_a_copy_that_ends_while_a_cell_runs(runtime: PythonRuntime) -> None:
     """The cell's result says that the state before it is not kept; the one behind it is."""
-    runtime.execute("def f(): pass\ndata = [1]; x = 1")
+    runtime.execute("class F: pass\ndata = [1]; x = 1")
     copies = _copies(runtime)
     with ThreadPoolExecutor() as thread:
         running = thread.submit(runtime.execute, "while True: pass")

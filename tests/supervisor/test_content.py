@@ -92,6 +92,29 @@ def test_any_bytes_unpack_or_are_refused(data: bytes, count: int) -> None:
     assert sum(len(part) for part in parts) <= len(data)
 
 
+@given(st.binary(max_size=200), st.binary(max_size=20))
+def test_the_only_part_is_what_is_unpacked(part: bytes, data: bytes) -> None:
+    """Or refused, as that is."""
+    packed = Content.pack([part])
+    assert part == packed.only_part() == bytes(packed.unpack()[0])
+    for inline in (data, struct.pack("<Q", len(part)) + data, (packed.inline or b"") + data):
+        content = Content(size=len(inline), count=1, inline=inline)
+        try:
+            expected = bytes(content.unpack()[0])
+        except ProtocolViolation:
+            with pytest.raises(ProtocolViolation):
+                content.only_part()
+        else:
+            assert expected == content.only_part()
+
+
+def test_the_only_part_in_memory() -> None:
+    """What is too large for a packet is read from there."""
+    with_memory = Content.pack([b"a" * 100_000])
+    assert b"a" * 100_000 == with_memory.only_part()
+    with_memory.close()
+
+
 def test_a_part_beyond_the_end() -> None:
     """The length of a part is checked against the content."""
     data = struct.pack("<Q", 1 << 62)

@@ -336,7 +336,7 @@ class HostilePeer(RuleBasedStateMachine):
 
     def _was_killed(self) -> bool:
         """Whether the supervisor has passed its sentence: then the end is near, and is waited for."""
-        if self.supervisor._sentence is None:
+        if not self.supervisor.is_sentenced:
             return False
         return self.process.wait(timeout=PATIENCE) == -signal.SIGKILL
 

@@ -19,7 +19,7 @@ from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor import supervisor as module
+from cenote_worker.supervisor import dispatch
 from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -130,7 +130,7 @@ def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytes
         def no_room(*_: object) -> None:
             raise OSError(errno.ETOOMANYREFS, "Too many references")
 
-        patch.setattr(module, "send_packet", no_room)
+        patch.setattr(dispatch, "send_packet", no_room)
         jail.supervisor.submit(cell(refused))
     outcome = refused.outcomes.get(timeout=PATIENCE)
     assert isinstance(outcome, UnavailableError)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 from tests.tracking.steps import Steps
 
@@ -22,6 +24,7 @@ def kept(n): return n
 def double(n): return 2 * n
 def noted(n): log.append(n)
 def importing(): import json
+drawn, setting = np.random.seed, np.set_printoptions
 os.symlink('/dev/null', 'link')
 with open('given', 'w') as being_read: being_read.write('some text')
 being_read = open('given')
@@ -64,9 +67,39 @@ FILES = [
     "Path('f').mkdir()",
 ]
 
-MORE = [
+COMPUTED = [
     "import json",
+    "import numpy as np, pandas as pd",
+    "from collections import Counter",
+    "from math import sqrt",
+    "x = np.linspace(0, 1, 5)",
+    "x = np.sqrt(a) + np.float64(1) * np.pi",
+    "x = np.linalg.norm(a)",
+    "x = [np.mean][0](a)",
+    "x = double(np.max(a))",
+    "x = pd.DataFrame({'a': [1, 2]})",
+    "x = pd.concat([df, df]).describe()",
+    "x = df.groupby('a').mean()",
+]
+
+MORE = [
     "importing()",
+    "import decimal",
+    "import random",
+    "from random import random",
+    "from numpy import random",
+    "from json import *",
+    "np.random.default_rng(1)",
+    "[np.set_printoptions][0](precision=3)",
+    "np.set_printoptions(precision=3)",
+    "np.save('f', a)",
+    "np.lib",
+    "np.testing",
+    "np.frompyfunc(double, 1, 1)",
+    "pd.set_option('display.max_rows', 60)",
+    "pd.options",
+    "drawn(3)",
+    "setting(precision=3)",
     "c.v = 2",
     "c.get()",
     "open('../f', 'w').close()",
@@ -127,6 +160,18 @@ def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
     assert {key.partition(":")[2] for key in trace.writes} == ready.bound_only
 
 
+@pytest.mark.parametrize("code", COMPUTED)
+def test_what_computes_with_libraries_that_are_known(ready: Steps, code: str) -> None:
+    """By names that are known to leave nothing behind. What is imported again is bound, no more."""
+    test_what_only_binds_computes_and_prints(ready, code)
+
+
+def test_an_import_by_something_of_the_user(ready: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("builtins.__import__", lambda *given: importlib.__import__(*given))
+    ready.run("import json")
+    assert ready.bound_only is None
+
+
 @pytest.mark.parametrize("code", FILES)
 def test_what_writes_files_of_the_directory_besides(ready: Steps, code: str) -> None:
     """Which is kept by itself."""
@@ -147,6 +192,22 @@ def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
     """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""
     ready.run(code)
     assert ready.bound_only is None
+
+
+def test_frames_that_share_an_index_may_be_other_ones_though_equal(
+    ready: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of pandas 2, where two frames have one index: an equal one in its place nobody sees."""
+    ready.good("s = df['a'] * 2")
+    for version, code, bound in (
+        ("2.3.3", "df.reset_index(inplace=True, drop=True)", None),
+        ("2.3.3", "x = df['a'].sum()", None),
+        ("2.3.3", "x = a.sum()", {"x"}),
+        ("3.0.0", "x = df['a'].sum()", {"x"}),
+    ):
+        monkeypatch.setattr("pandas.__version__", version)
+        ready.good(code)
+        assert bound == ready.bound_only
 
 
 @pytest.mark.parametrize("code", BOUND)

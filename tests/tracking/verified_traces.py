@@ -27,10 +27,13 @@ Companies = dict[Location, list[Location]]
 LIBRARIES = (
     (),
     ("numpy", "pandas"),
+    ("duckdb", "pyarrow"),
     ("matplotlib.pyplot", "scipy.stats", "sklearn.linear_model", "sklearn.neighbors", "sklearn.tree"),
 )
 """Imported once, before the forks for traps that name them, and behind those for all that do not: the more a process
-has imported, the more there is to copy.
+has imported, the more there is to copy. DuckDB comes behind pandas, which it imports itself once it is asked for
+a frame: a fork that has to import all of them takes several times as long as one that finds them. Polars is not among
+them, since it starts a thread, which no fork would have.
 """
 
 

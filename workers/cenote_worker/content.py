@@ -131,6 +131,16 @@ class Content:
         whole = memoryview(bytearray(self.inline or b"")) if self.memory is None else self.memory.map()
         return _split(whole, self.count)
 
+    def only_part(self) -> bytes:
+        """A copy of the first part, which is all of it: what each cell's code is. Raises as `unpack` does."""
+        data = self.inline
+        if data is None or self.count != 1 or len(data) < _LENGTH.size:
+            return bytes(self.unpack()[0])
+        end = _BEFORE + _LENGTH.unpack_from(data)[0]
+        if end > len(data):
+            raise ProtocolViolation("the parts of a content reach beyond it")
+        return data[_BEFORE:end]
+
     def duplicate(self) -> Content:
         """The same content for another holder; no bytes are copied."""
         memory = self.memory.duplicate() if self.memory is not None else None

@@ -269,8 +269,9 @@ class VariableInfo:
 class JailStatus:
     """A live look at a jail, answered even while a cell holds the interpreter lock.
 
-    memory: proportional set size (PSS) of all processes of the jail, bytes. processes: how many there are; the
-    namespace's is always one, though it ends while nothing is asked and comes again for the next request.
+    memory: proportional set size (PSS) of all processes of the jail, its warden included, bytes. processes: how many
+    there are beside the warden; the namespace's is always one, though it ends while nothing is asked and comes again
+    for the next request.
     step: the cell that is running, None when idle. author: whose it is; empty for the owner's and when idle.
     limits: who holds the limits of the jail as a whole: `cgroup v1`, `cgroup v2` or `watchdog`.
     """

@@ -181,7 +181,8 @@ class StepTrace:
         """Roughly, in bytes: what it takes to keep it. Counted once: each step is asked for it half a dozen times."""
         seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
-        return sum(map(_taken, (*seen, *of_them, self.modules, self.opaque, self.unrepeatable, self.unseen)))
+        told = (*seen, *of_them, self.modules, self.opaque, self.unrepeatable, self.unseen)
+        return sum([_taken(texts) for texts in told if texts])  # most steps have nothing of most of them
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:

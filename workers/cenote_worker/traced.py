@@ -33,6 +33,8 @@ MAX_SIZE: Final = 4 * 2**20
 _SMALL: Final = MAX_SIZE // 64
 """Bytes of a message that is not too large as objects: what takes two bytes there, an empty text, takes 113 here."""
 
+_NO_LOCATIONS: Final = frozenset[Location]()
+_NO_KINDS: Final[Mapping[Location, ValueKind]] = MappingProxyType({})
 _NO_VERSIONS: Final[Mapping[Location, Version]] = MappingProxyType({})
 """Of whatever a trace has none of: most have none of most."""
 
@@ -157,17 +159,19 @@ def _is_cut(message: jail_pb2.StepTrace) -> bool:
     )
 
 
-def _read_seen(messages: Iterable[jail_pb2.Seen]) -> Mapping[Location, Version]:
-    found = {seen.location: seen.version for seen in messages}
-    if not found:
+def _read_seen(messages: Sequence[jail_pb2.Seen]) -> Mapping[Location, Version]:
+    if not messages:
         return _NO_VERSIONS
+    found = {seen.location: seen.version for seen in messages}
     if max(map(len, found.values())) > MAX_VERSION:
         raise ProtocolViolation("a trace with a version that is too long")
     _check_locations(found)
     return MappingProxyType(cast("dict[Location, Version]", found))
 
 
-def _read_locations(texts: Iterable[str]) -> frozenset[Location]:
+def _read_locations(texts: Sequence[str]) -> frozenset[Location]:
+    if not texts:
+        return _NO_LOCATIONS
     found = frozenset(texts)
     _check_locations(found)
     return cast("frozenset[Location]", found)
@@ -186,6 +190,8 @@ def _read_unportable(messages: Sequence[jail_pb2.Seen]) -> Mapping[Location, str
 
 
 def _read_kinds(messages: Sequence[jail_pb2.ValueKind]) -> Mapping[Location, ValueKind]:
+    if not messages:
+        return _NO_KINDS
     if len(messages) > MAX_KINDS or any([len(each.shape) > MAX_DIMENSIONS for each in messages]):
         raise ProtocolViolation("a trace that says too much of its values")
     found = {

@@ -11,14 +11,18 @@ import signal
 import socket
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 _WATCHED: Final = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname")
-_WELL: Final = ("S", "R", "D")
-"""States of a process that nobody has stopped, traced or ended."""
+_BUSY: Final = ("R", "D")
+"""States of a process that is about to be in another one: one that only sleeps runs when a signal has come."""
+
+_LOOKS: Final = 1000
+"""A millisecond apart, for as long as it is busy."""
 
 
 class Witnesses:
@@ -155,10 +159,16 @@ def _print_of(path: Path) -> tuple[object, ...]:
 
 
 def _condition(pid: int) -> tuple[str, ...]:
-    """Whether a process is well, and which signals wait for it; empty when it is gone."""
-    with suppress(OSError):
-        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    """The state of a process that only sleeps, and which signals wait for it; empty when it is gone."""
+    found: tuple[str, ...] = ()
+    for _ in range(_LOOKS):
+        try:
+            lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        except OSError:
+            return ()
         status = {name: text.strip() for name, _, text in (line.partition(":") for line in lines)}
-        state = "well" if status["State"][0] in _WELL else status["State"][0]
-        return state, status["SigPnd"], status["ShdPnd"]
-    return ()
+        found = status["State"][0], status["SigPnd"], status["ShdPnd"]
+        if found[0] not in _BUSY:
+            break
+        time.sleep(0.001)
+    return found

@@ -7,6 +7,7 @@ Thin on purpose: no decisions here, one function per call, arguments in the kern
 from __future__ import annotations
 
 import ctypes
+import errno
 import mmap
 import os
 import signal
@@ -229,9 +230,12 @@ def userfaultfd(flags: int) -> int:
 
 # -- memory -----------------------------------------------------------------------------------------------
 
+MADV_DONTFORK = 10
+MADV_DOFORK = 11
 MADV_COLLAPSE = 25
 
 _MAP_FIXED = 0x10
+_MAP_FIXED_NOREPLACE = 0x10_0000
 
 
 def madvise(start: int, size: int, advice: int) -> None:
@@ -252,6 +256,47 @@ def map_over(start: int, size: int, file: int, offset: int) -> None:
     place, length = ctypes.c_void_p(start), ctypes.c_size_t(size)
     found = _libc.mmap(place, length, access, flags, ctypes.c_int(file), ctypes.c_long(offset))
     _check(-1 if found == _MAP_FAILED else 0, "mmap")
+
+
+def map_zeros(start: int, size: int) -> None:
+    """Memory of this process's own where nothing is mapped. start: on a page. Raises OSError if something is."""
+    access, flags = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    place, length = ctypes.c_void_p(start), ctypes.c_size_t(size)
+    found = _libc.mmap(
+        place, length, access, flags | _MAP_FIXED_NOREPLACE, ctypes.c_int(-1), ctypes.c_long(0)
+    )
+    _check(-1 if found == _MAP_FAILED else 0, "mmap")
+    if found != start:  # a kernel from before 4.17, which takes the place for a wish
+        _libc.munmap(ctypes.c_void_p(found), length)
+        raise OSError(errno.EEXIST, os.strerror(errno.EEXIST), "mmap")
+
+
+_libc.malloc.restype = _libc.realloc.restype = _libc.sbrk.restype = ctypes.c_void_p
+
+
+def allocate(size: int) -> int:
+    """The address of memory of the C library's heap; 0 where there is none."""
+    return _libc.malloc(ctypes.c_size_t(size)) or 0
+
+
+def resize(address: int, size: int) -> int:
+    """Of what was allocated: its new address; 0 where there is no memory, and it is what it was."""
+    return _libc.realloc(ctypes.c_void_p(address), ctypes.c_size_t(size)) or 0
+
+
+def release(address: int) -> None:
+    """Gives back what was allocated."""
+    _libc.free(ctypes.c_void_p(address))
+
+
+def word_at(address: int) -> int:
+    """What lies there: eight bytes, as a number. The process ends where nothing does."""
+    return ctypes.c_uint64.from_address(address).value
+
+
+def heap_end() -> int:
+    """The address behind the memory that the C library makes smaller allocations in."""
+    return _libc.sbrk(ctypes.c_ssize_t(0)) or 0
 
 
 # -- timers -----------------------------------------------------------------------------------------------

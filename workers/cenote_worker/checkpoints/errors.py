@@ -146,7 +146,8 @@ class IncompleteForkError(CheckpointError):
 class NotDurableError(CheckpointError):
     """A call was carried out, and what it did could not be stored; it is lost if the runtime ends now.
 
-    outcome: what the call gave, an ExecutionResult for a cell. reason: why it could not be stored.
+    outcome: what the call gave, an ExecutionResult for a cell; None where it gives nothing, or that was not brought
+    along to a client. reason: why it could not be stored.
     """
 
     def __init__(self, outcome: object, reason: str) -> None:
@@ -155,4 +156,7 @@ class NotDurableError(CheckpointError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"it was done and is not durable: {self.reason}; `outcome` of this error has the result"
+        return (
+            f"it was done and is not durable: {self.reason}; it is lost if the runtime ends now, and stored with the "
+            f"next call that can be"
+        )

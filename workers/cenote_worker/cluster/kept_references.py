@@ -32,6 +32,10 @@ COPY_SECONDS: Final = 60.0
 """For how long a copy is kept that nobody uses."""
 
 
+AT_ONCE: Final = 0.01
+"""Seconds for which whoever serves all others waits for the keeper: a hundred times what it takes."""
+
+
 class Elsewhere(Protocol):
     """Brings values from other nodes."""
 
@@ -59,7 +63,7 @@ class KeptReferences:
         wall: that time, for people.
         """
         self._values = KeptValues(keeper, room)
-        self._at_once = KeptValues(KeeperClient(keeper.folder), room)
+        self._at_once = KeptValues(KeeperClient(keeper.folder, answer=AT_ONCE), room)
         self._leases = KeptLeases(keeper, clock)
         self._node = node
         self._elsewhere = elsewhere
@@ -88,7 +92,7 @@ class KeptReferences:
         return _content(self._found(reference, tenant, self._values.use))
 
     def content_here(self, reference: str, tenant: str) -> Content | None:
-        """Over a line on which nobody waits for a keeper that is being replaced."""
+        """Over a line on which nobody waits for a keeper that is being replaced, or hangs."""
         if not self._is_own(reference):
             return None
         try:

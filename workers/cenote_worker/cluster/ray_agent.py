@@ -19,6 +19,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 
 from cenote_security.errors import CenoteError
+from cenote_worker.cluster.actor_watch import ActorWatch
 from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.host import RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
@@ -26,7 +27,7 @@ from cenote_worker.cluster.node import HostGone, Node, NodeFacts
 from cenote_worker.cluster.node_certificate import NodeCertificate
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.cluster.process_ends import awaited_end
-from cenote_worker.cluster.ray_calls import THREADS, answer, here, raylet
+from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, answer, here, looked_up, raylet
 from cenote_worker.cluster.ray_copies import Copies
 from cenote_worker.cluster.ray_host import DistantHost, NodeSettings, RuntimeActor
 from cenote_worker.cluster.ray_nursery import ensure_nursery
@@ -71,11 +72,16 @@ class NodeAgent:
             hire=self._hire,
             references=self._references,
         )
-        for handle in self._former_hosts():
-            self._welcome(handle, expected=False)
+        self._welcome_back(self._former_hosts())
         self._node.find_orphans()
         self._node.get_ready()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
+        watch = ActorWatch(lambda: {"nursery": self._nursery})
+        never = threading.Event()
+        threading.Thread(target=watch.run, args=(never,), name="cenote-watch", daemon=True).start()
+
+    def is_there(self) -> None:
+        """Answers at once, unless this process hangs."""
 
     def name(self) -> str:
         """The node's: what references and places call it."""
@@ -189,8 +195,9 @@ class NodeAgent:
 
     def _new_host(self) -> Any:
         name = f"{_hosts()}{secrets.token_hex(6)}"
+        remote: Any = ray.remote  # whose types know of no groups
         return (
-            ray.remote(RuntimeActor)
+            remote(concurrency_groups={LOOKS: LOOKERS})(RuntimeActor)
             .options(
                 name=name,
                 lifetime="detached",
@@ -210,9 +217,20 @@ class NodeAgent:
                     found.append(ray.get_actor(name))
         return found
 
+    def _welcome_back(self, handles: Sequence[ActorHandle[RuntimeActor]]) -> None:
+        """Those from before this agent was started again, at once: each may hang, and nothing is asked meanwhile."""
+        greeting = [
+            threading.Thread(target=self._welcome, args=(handle,), kwargs={"expected": False}, daemon=True)
+            for handle in handles
+        ]
+        for thread in greeting:
+            thread.start()
+        for thread in greeting:
+            thread.join()
+
     def _welcome(self, handle: ActorHandle[RuntimeActor], *, expected: bool) -> None:
         try:
-            hello: tuple[str, Doors, int] = answer(handle.hello.remote(), GREETING_SECONDS)
+            hello = _hello(handle, expected=expected)
             host = DistantHost(HostId(hello[0]), hello[1], handle)
             self._processes[host.id] = hello[2]
             self._node.joined(host, expected=expected)
@@ -236,6 +254,15 @@ class NodeAgent:
                 self._node.sweep()
             except CenoteError as error:
                 _log.warning("the node could not be swept: %s", error)
+
+
+def _hello(handle: ActorHandle[RuntimeActor], *, expected: bool) -> tuple[str, Doors, int]:
+    """expected: it comes up, which takes longer than an answer. Raises as `answer` does."""
+    if expected:
+        return answer(handle.hello.remote(), GREETING_SECONDS)
+    hello: Any = handle.hello  # whose types know of no groups
+    found: tuple[str, Doors, int] = looked_up(lambda: hello.options(concurrency_group=LOOKS).remote())
+    return found
 
 
 def _hosts() -> str:

@@ -32,6 +32,15 @@ ANSWER_PATIENCE: Final = 180.0
 """Seconds for an answer: several times what a runtime takes to start on a busy machine. A process that was stopped,
 not killed, gives none, and Ray does not notice."""
 
+LOOK_PATIENCE: Final = 10.0
+"""Seconds for an answer that takes no work. One that hangs keeps its runtimes, and whoever looks at all of them waits
+for it: it is taken for dead, dismissed, and others go on with what it served, as behind any other death."""
+
+LOOKS: Final = "looks"
+"""Threads of an actor for such calls, so that they do not wait behind those that take long."""
+
+LOOKERS: Final = 4
+
 _PAUSE: Final = 0.2
 
 _ENDING: Final = "the platform is being ended"
@@ -59,6 +68,16 @@ def answer(reference: ray.ObjectRef[T], patience: float | None = None) -> T:
         raise UnavailableError(f"a process of the platform failed: {cause!r}") from error
     except RayError as error:
         raise UnavailableError(f"the cluster does not answer: {error}") from error
+
+
+def looked_up(look: Callable[[], ray.ObjectRef[T]], patience: float = LOOK_PATIENCE) -> T:
+    """What an actor gives at once unless it hangs. It is asked twice: after a pause of the whole machine the time for
+    an answer is over before it could come. Raises as `answer` does.
+    """
+    try:
+        return answer(look(), patience)
+    except HostGone:
+        return answer(look(), patience)
 
 
 def answers(
@@ -93,11 +112,16 @@ def _first(references: list[ray.ObjectRef[T]], patience: float) -> list[ray.Obje
 
 
 def ask(
-    actor: Callable[[], Any], what: str, *arguments: object, ending: threading.Event | None = None
+    actor: Callable[[], Any],
+    what: str,
+    *arguments: object,
+    ending: threading.Event | None = None,
+    check: Callable[[], None] = lambda: None,
 ) -> Any:
     """The answer of an actor that Ray starts again when it was killed, and that is then asked again.
 
-    actor: finds it; raises ValueError while it is not there. ending: once it is set nobody waits any longer.
+    actor: finds it; raises ValueError while it is not there. ending: once it is set nobody waits any longer. check:
+    called now and then while the answer is waited for; what it raises is raised.
 
     Raises what `answer` does, but never HostGone; UnavailableError when no answer comes, too.
     """
@@ -105,7 +129,7 @@ def ask(
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
-            return answer(_arrived(getattr(actor(), what).remote(*arguments), ending))
+            return answer(_arrived(getattr(actor(), what).remote(*arguments), ending, check))
         except CenoteError:  # its answer; some of those are ValueErrors too
             raise
         except (HostGone, ValueError) as error:
@@ -115,7 +139,9 @@ def ask(
                 raise UnavailableError(_ENDING) from error
 
 
-def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.ObjectRef[T]:
+def _arrived(
+    reference: ray.ObjectRef[T], ending: threading.Event, check: Callable[[], None]
+) -> ray.ObjectRef[T]:
     """An answer that is there, or the news that none will come."""
     deadline = time.monotonic() + ANSWER_PATIENCE
     while not ending.is_set():
@@ -123,6 +149,7 @@ def _arrived(reference: ray.ObjectRef[T], ending: threading.Event) -> ray.Object
             raise UnavailableError("a process of the platform does not answer; `cenote status` tells more")
         if _first([reference], _LOOK_EVERY):
             return reference
+        check()
     raise UnavailableError(_ENDING)
 
 

@@ -14,13 +14,14 @@ from typing import Any, Final
 os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
 
 import ray
+from ray.exceptions import AuthenticationError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from cenote_security.capability import RuntimeKey
 from cenote_security.errors import UsageError
 from cenote_security.loopback import is_loopback
 from cenote_worker.cluster.ray_agent import NodeAgent
-from cenote_worker.cluster.ray_calls import THREADS, answers
+from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, answers
 from cenote_worker.cluster.ray_copies import AGENT, LOOK_SECONDS, agents
 from cenote_worker.cluster.ray_host import NodeSettings
 from cenote_worker.cluster.residence import PREFIX, SHORT
@@ -36,16 +37,26 @@ def join(address: str, platform: str) -> None:
     Raises ConnectionError.
     """
     ending = signal.getsignal(signal.SIGTERM)
-    ray.init(
-        address=address,
-        namespace=f"cenote-{platform}",
-        log_to_driver=False,
-        configure_logging=False,
-        ignore_reinit_error=True,
-    )
+    try:
+        ray.init(
+            address=address,
+            namespace=f"cenote-{platform}",
+            log_to_driver=False,
+            configure_logging=False,
+            ignore_reinit_error=True,
+        )
+    except (ConnectionError, AuthenticationError) as error:
+        raise ConnectionError(f"{str(error).strip().partition(chr(10))[0]}{_token_hint()}") from error
     if threading.current_thread() is threading.main_thread():
         # Ray puts its own way out there, which leaves everything as it is.
         signal.signal(signal.SIGTERM, ending)
+
+
+def _token_hint() -> str:
+    """Ray looks for a token only where it is told to, and says of a wrong one that nobody answers."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return " with the token that RAY_AUTH_MODE=token has it take from RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
+    return "; where it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH if that is no usual place"
 
 
 def joined(address: str) -> str:
@@ -153,8 +164,9 @@ def _nodes() -> list[dict[str, Any]]:
 
 
 def _agent(settings: NodeSettings, node: str) -> Any:
+    remote: Any = ray.remote  # whose types know of no groups
     return (
-        ray.remote(NodeAgent)
+        remote(concurrency_groups={LOOKS: LOOKERS})(NodeAgent)
         .options(
             name=AGENT + node[:SHORT],
             lifetime="detached",

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ray
 from ray.actor import ActorHandle
@@ -21,7 +22,7 @@ from cenote_worker.cluster.assignment import Assignment
 from cenote_worker.cluster.host import RuntimeFacts, RuntimeHost
 from cenote_worker.cluster.node_certificate import KeptCertificate
 from cenote_worker.cluster.placement import HostId
-from cenote_worker.cluster.ray_calls import answer, ask, raylet
+from cenote_worker.cluster.ray_calls import LOOKS, answer, ask, looked_up, raylet
 from cenote_worker.cluster.ray_copies import AGENT
 from cenote_worker.cluster.ray_nursery import nursery_name
 from cenote_worker.cluster.spares import take_spare
@@ -152,16 +153,22 @@ class DistantHost:
         answer(self._handle.release.remote(runtime))
 
     def fact(self, runtime: str) -> RuntimeFacts:
-        return answer(self._handle.fact.remote(runtime))
+        found: RuntimeFacts = looked_up(lambda: self._looks("fact").remote(runtime))
+        return found
 
     def facts(self) -> list[RuntimeFacts]:
-        return answer(self._handle.facts.remote())
+        found: list[RuntimeFacts] = looked_up(lambda: self._looks("facts").remote())
+        return found
 
     def deeds(self, written: Mapping[str, int]) -> Batch:
-        return answer(self._handle.deeds.remote(written))
+        found: Batch = looked_up(lambda: self._looks("deeds").remote(written))
+        return found
 
     def dismiss(self) -> None:
         ray.kill(self._handle)
+
+    def _looks(self, what: str) -> Any:
+        return getattr(self._handle, what).options(concurrency_group=LOOKS)
 
 
 def _bring(reference: str, tenant: str) -> None:

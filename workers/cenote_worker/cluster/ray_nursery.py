@@ -11,7 +11,7 @@ import ray
 
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.cluster.ray_calls import THREADS, here, raylet
+from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, here, raylet
 from cenote_worker.cluster.spares import put_spare
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.supervisor.autopsy import Death
@@ -36,6 +36,9 @@ class NurseryActor:
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
 
+    def is_there(self) -> None:
+        """Answers at once, unless this process hangs."""
+
     def start_spare(self, policy: SandboxPolicy) -> str:
         """See put_spare."""
         return put_spare(self._keeper, start_ends(policy, self._nursery))
@@ -57,8 +60,9 @@ class NurseryActor:
 
 def ensure_nursery(folder: str) -> Any:
     """On this machine; the one that runs, if one does."""
+    remote: Any = ray.remote  # whose types know of no groups
     return (
-        ray.remote(NurseryActor)
+        remote(concurrency_groups={LOOKS: LOOKERS})(NurseryActor)
         .options(
             name=nursery_name(),
             lifetime="detached",

@@ -1,7 +1,8 @@
-"""Which step each step took what it read from. Worked out as steps come, so that questions need no search. Pure.
+"""Which step each step took what it read from. Worked out before anybody asks: questions need no search. Pure.
 
-Behind a rollback that takes a walk along the whole line. Steps come on the thread that all jails of a process share,
-so from there on they wait for the first question, which few processes that serve runtimes are ever asked.
+Steps come on the thread that all jails of a process share, while somebody waits for the result, so they wait here for
+whoever has time. Behind a rollback each takes a walk along the whole line: from there on they wait for the first
+question, which few processes that serve runtimes are ever asked.
 
 A step of which not everything is known stands between those before it and those after it: it may have read whatever
 they left, and may have written whatever was read later. Such dependencies are kept apart from those that were seen.
@@ -11,13 +12,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Protocol
 
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.history.tree import StepTree
 from cenote_worker.trace import ANYTHING, Location, key_of, kind_of, name
+
+
+class Turn(Protocol):
+    """A lock."""
+
+    def acquire(self, blocking: bool = ...) -> bool: ...
+
+    def release(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +43,12 @@ class Inputs:
 class Dependencies:
     """Of a tree. Locations are those of `located`. Whoever adds steps, one at a time, waits for nobody."""
 
-    def __init__(self, tree: StepTree, turn: AbstractContextManager[object]) -> None:
-        """turn: held by one of those who ask, while it works out what waits."""
+    def __init__(self, tree: StepTree, turn: Turn) -> None:
+        """turn: held by whoever works out what waits."""
         self._tree = tree
         self._turn = turn
         self._waiting: deque[StepRecord] = deque()
-        """In their order. While the first of them is worked on it stays here, so that whoever adds keeps away."""
+        """In their order."""
         self._inputs: dict[int, Inputs] = {}
         self._at = START
         self._writers: dict[Location, int] = {}
@@ -48,16 +57,24 @@ class Dependencies:
 
     def add(self, record: StepRecord) -> None:
         """A step that the tree has got."""
-        if self._waiting or record.parent != self._at:
-            self._waiting.append(record)
-        else:
-            self._add(record)
+        self._waiting.append(record)
+
+    def catch_up(self) -> None:
+        """What waits, as far as it takes no walk. Waits for nobody: who has the turn works it out as well."""
+        if self._waiting and self._turn.acquire(blocking=False):
+            try:
+                while self._waiting and self._waiting[0].parent == self._at:
+                    self._add(self._waiting.popleft())
+            finally:
+                self._turn.release()
 
     def inputs(self, step: int) -> Inputs:
-        with self._turn:
+        self._turn.acquire()
+        try:
             while self._waiting:
-                self._add(self._waiting[0])
-                self._waiting.popleft()
+                self._add(self._waiting.popleft())
+        finally:
+            self._turn.release()
         return self._inputs[step]
 
     def _add(self, record: StepRecord) -> None:
@@ -69,8 +86,9 @@ class Dependencies:
             self._pass(record)
 
     def _sources(self, record: StepRecord) -> dict[Location, int]:
-        writers = self._writers
-        keys = [located(record, location) for location in looked_at(record)]
+        writers, keys = self._writers, looked_at(record)
+        if record.private:
+            keys = [located(record, location) for location in keys]
         return {key: writers[key] for key in keys if key in writers}
 
     def _begin_at(self, step: int) -> None:

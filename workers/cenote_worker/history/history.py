@@ -297,6 +297,7 @@ class History:
         For whoever has time: the thread that adds a step has not, since somebody waits for its result, and for the
         interpreter's lock. Without such a call the next question pays for it.
         """
+        self.dependencies.catch_up()
         if self._untold:
             with self._lock:
                 untold, self._untold = self._untold, []

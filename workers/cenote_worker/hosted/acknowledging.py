@@ -85,7 +85,8 @@ class Acknowledger:
                 news = self._secure(supervisor)
             except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
                 for held in theirs:
-                    held.listener.done(NotDurableError(held.outcome, str(error)))
+                    given = None if isinstance(held.outcome, DoneReply) else held.outcome
+                    held.listener.done(NotDurableError(given, str(error)))
                 continue
             for held in theirs:
                 held.listener.done(_with_news(held.outcome, news))

@@ -154,11 +154,11 @@ class _Takeover:
     def _open_host_line(self, supervisor: Supervisor) -> None:
         found = self._kept.find_host_channel(self._story.jail.jail)
         if found is not None:
-            sock, log = found
+            ours, theirs, log = found
             limit = 2 * self._runtime.policy.memory_bytes
             notes = self._runtime.recorder.host_calls
-            line = HostLine(sock, self._runtime.replays, limit, None, log, self._story.host_calls, notes)
-            supervisor.hosts.open(line)
+            line = HostLine(ours, self._runtime.replays, limit, None, log, self._story.host_calls, notes)
+            supervisor.hosts.open(line, theirs)
             line.disown()
 
     def _listener(self, request: Request) -> Listener:

@@ -53,13 +53,12 @@ class Deliveries:
         """What asks the jail to take it in; to be submitted."""
         descriptors: list[int] = []
         self._notes.offered(injection.hosts)
-        needs_channel = bool(injection.hosts) and not supervisor.hosts.has_line
         owned: list[Callable[[], None]] = []
-        message = injection.request(
-            replace=replace, channel=needs_channel, descriptors=descriptors, owned=owned
-        )
-        if needs_channel:
-            theirs = self._open_line(supervisor)
+        message = injection.request(replace=replace, descriptors=descriptors, owned=owned)
+        if (
+            injection.hosts
+        ):  # each time: a process that has come of an earlier state has not got what another got
+            theirs = self._far_end(supervisor)
             descriptors.append(theirs.fileno())
             owned.append(theirs.close)
         return JailRequest(
@@ -74,10 +73,13 @@ class Deliveries:
             seat=injection.seat,
         )
 
-    def _open_line(self, supervisor: Supervisor) -> socket.socket:
-        """The jail's end of it."""
+    def _far_end(self, supervisor: Supervisor) -> socket.socket:
+        """The jail's end of its line, to be closed behind the request."""
+        found = supervisor.hosts.far_end()
+        if found is not None:
+            return found
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        log = self._legacy.host_channel(ours)
+        log = self._legacy.host_channel(ours, theirs)
         line = HostLine(ours, self._hosts, self._limit, supervisor.new_assembly(), log, witness=self._notes)
-        supervisor.hosts.open(line)
-        return theirs
+        supervisor.hosts.open(line, theirs)
+        return theirs.dup()

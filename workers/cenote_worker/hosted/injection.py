@@ -65,9 +65,12 @@ class Injection:
         return self.seat.author if self.seat.private else ""
 
     def request(
-        self, *, replace: bool, channel: bool, descriptors: list[int], owned: list[Callable[[], None]]
+        self, *, replace: bool, descriptors: list[int], owned: list[Callable[[], None]]
     ) -> jail_pb2.Request:
-        """The message; descriptors that travel with it are appended, and what has to be called once it is sent."""
+        """The message; descriptors that travel with it are appended, and what has to be called once it is sent.
+
+        Where it has host functions the end of a line for their calls comes behind them.
+        """
         request = jail_pb2.Request()
         self.values.to_wire(request.inject.values, descriptors)
         if self.hosts:
@@ -76,7 +79,7 @@ class Injection:
             owned.append(hosts.close)
         request.inject.replace = replace
         request.inject.name = self.single
-        request.inject.has_host_channel = channel
+        request.inject.has_host_channel = bool(self.hosts)
         return request
 
     def close(self) -> None:

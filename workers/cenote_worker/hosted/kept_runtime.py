@@ -36,11 +36,11 @@ StartEnds = Callable[[SandboxPolicy], JailEnds]
 
 @dataclass(slots=True, kw_only=True)
 class _KeptJail:
-    """channel: for its host calls, once there may be any."""
+    """channel: both ends of the line of its host calls, once there may be any."""
 
     ends: JailEnds
     journal: JailJournal
-    channel: socket.socket | None = None
+    channel: tuple[socket.socket, socket.socket] | None = None
 
 
 class KeptRuntime:
@@ -166,16 +166,18 @@ class KeptRuntime:
         self._last_injection = max(self._injections, default=0)
         return dict(self._injections)
 
-    def find_host_channel(self, jail: int) -> tuple[socket.socket, HostLog] | None:
+    def find_host_channel(self, jail: int) -> tuple[socket.socket, socket.socket, HostLog] | None:
+        """Our end, and the jail's."""
         kept = self._keeper.get(f"{self._place}hosts/{jail}")
         if kept is None:
             return None
-        sock = socket.socket(fileno=kept.descriptors[0])
+        ours, theirs = (socket.socket(fileno=descriptor) for descriptor in kept.descriptors)
         if (found := self._jails.get(jail)) is None:
-            sock.close()
+            ours.close()
+            theirs.close()
             return None
-        found.channel = sock
-        return sock, found.journal
+        found.channel = ours, theirs
+        return ours, theirs, found.journal
 
     def supervise(
         self, ends: JailEnds, story: JailStory, ledger: Ledger | None, succession: Succession
@@ -213,13 +215,13 @@ class KeptRuntime:
     def filled(self, head: int, steps: int) -> None:
         self._journal.filled(head, steps)
 
-    def host_channel(self, sock: socket.socket) -> HostLog:
+    def host_channel(self, ours: socket.socket, theirs: socket.socket) -> HostLog:
         with self._lock:
             number = self._journal.jail
             if (jail := self._jails.get(number)) is None:  # it has ended, so nothing will come from it
                 return NoHostLog()
-            jail.channel = sock
-        self._put_channel(number, sock)
+            jail.channel = ours, theirs
+        self._put_channel(number, jail.channel)
         return jail.journal
 
     def settled(self, key: str, outcome: Outcome) -> None:
@@ -266,11 +268,14 @@ class KeptRuntime:
     # -- the keeper --
 
     def refill(self) -> None:
-        """Puts everything once more: the keeper is a new one, and holds nothing."""
+        """Puts everything once more: the keeper is a new one, and holds nothing. Waits for it: there may be thousands
+        of injections, of which each that waits to be told takes descriptors.
+        """
         with self._lock:
             jails, injections = dict(self._jails), list(self._injections.values())
         for injection in injections:
             self._put_injection(injection)
+            self._keeper.settle()
         for number, jail in jails.items():
             self._put_jail(number, jail)
             if jail.channel is not None:
@@ -291,8 +296,8 @@ class KeptRuntime:
     def _put_jail(self, number: int, jail: _KeptJail) -> None:
         self._put(f"jail/{number}", jail.ends.record(), jail.ends.descriptors())
 
-    def _put_channel(self, number: int, sock: socket.socket) -> None:
-        self._put(f"hosts/{number}", b"", [sock.fileno()])
+    def _put_channel(self, number: int, ends: tuple[socket.socket, socket.socket]) -> None:
+        self._put(f"hosts/{number}", b"", [end.fileno() for end in ends])
 
     def _put(self, what: str, record: bytes, descriptors: Sequence[int]) -> None:
         try:

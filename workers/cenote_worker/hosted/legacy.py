@@ -33,8 +33,8 @@ class Legacy(Protocol):
         head: the step whose state that is. steps: how many have had a number.
         """
 
-    def host_channel(self, sock: socket.socket) -> HostLog:
-        """The jail is about to get the other end of `sock`."""
+    def host_channel(self, ours: socket.socket, theirs: socket.socket) -> HostLog:
+        """The jail is about to get its end."""
 
     def settled(self, key: str, outcome: Outcome) -> None:
         """A request with a key has an outcome."""
@@ -79,7 +79,7 @@ class NoLegacy:
     def filled(self, head: int, steps: int) -> None:
         pass
 
-    def host_channel(self, _sock: socket.socket) -> HostLog:
+    def host_channel(self, _ours: socket.socket, _theirs: socket.socket) -> HostLog:
         return NoHostLog()
 
     def settled(self, key: str, outcome: Outcome) -> None:

@@ -6,7 +6,7 @@ import __future__
 import ast
 import linecache
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType
 
@@ -47,6 +47,10 @@ class _Source:
     lines: list[str]
     rewritten: frozenset[int]
 
+    @property
+    def told(self) -> tuple[str, list[int]]:
+        return "\n".join(self.lines), sorted(self.rewritten)
+
 
 class CellCompiler:
     """Compiles cells and keeps the sources of the latest ones.
@@ -74,6 +78,13 @@ class CellCompiler:
             self.futures |= body.co_flags & _FUTURES
         return Cell(filename=filename, body=body, last=last, statements=statements)
 
+    def statements(self, source: str) -> Sequence[ast.stmt]:
+        """Of a cell that may be compiled later; none if it is no Python."""
+        try:
+            return self._parse(source, "<cell>").body
+        except (SyntaxError, ValueError, MemoryError, RecursionError):
+            return ()
+
     @property
     def newest_size(self) -> int:
         """Characters of the cell that was compiled last."""
@@ -83,10 +94,12 @@ class CellCompiler:
     @property
     def sources(self) -> dict[str, tuple[str, list[int]]]:
         """Of the latest cells, as they were written, with the lines that were no Python; from the oldest on."""
-        return {
-            filename: ("\n".join(source.lines), sorted(source.rewritten))
-            for filename, source in self._sources.items()
-        }
+        return {filename: source.told for filename, source in self._sources.items()}
+
+    def told(self, filename: str) -> tuple[str, list[int]] | None:
+        """What `sources` says of one of them; None for what is none."""
+        source = self._sources.get(filename)
+        return None if source is None else source.told
 
     def take_over(self, sources: Mapping[str, tuple[str, list[int]]]) -> None:
         """Cells of another process, of which functions may be here: as `sources` tells of them."""

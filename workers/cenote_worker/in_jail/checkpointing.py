@@ -101,7 +101,7 @@ class Checkpointing:
     def make(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
         """Returns when the copy is there and has read the files. Raises OSError when there can be no copy."""
         content = Content.delivered(request.known, descriptors)
-        known = set(split_digests(bytes(content.unpack()[0])))
+        known = set(split_digests(content.only_part()))
         content.close()
         with socket_of(descriptors.pop(0)) as sock:
             process = checkpointing_process.taken(self._kernel.futures)

@@ -7,7 +7,7 @@ import builtins
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os import _exit, getpid
 from types import FunctionType, ModuleType
@@ -80,6 +80,7 @@ class Kernel:
         self._magics = Magics(self.namespace)
         self._tracking = CellTracking(self.namespace) if tracking else None
         self._reply: str | None = None
+        self._complaints = 0
         self._turn = "", False
         self._seats = Seats(self.module, self._runner.context)
         self._rebindings: Rebindings | None = None
@@ -103,6 +104,10 @@ class Kernel:
         self._magics.namespace = self.namespace
         self._notes = self._seats.move(leaving, coming)
         self.look_anew()  # at another directory, environment and import path
+
+    def is_turn_of(self, author: str, private: bool) -> bool:
+        """Whether what is here is this author's already."""
+        return self._turn == (author, private)
 
     def settle(self) -> None:
         """Values were brought in, or a name was deleted, from outside."""
@@ -171,6 +176,10 @@ class Kernel:
         """One variable, private or not. Raises KeyError if there is none of that name."""
         return describe_variable(name, self.namespace[name])
 
+    def statements(self, code: str) -> Sequence[ast.stmt]:
+        """See CellCompiler."""
+        return self._compiler.statements(code)
+
     def definition(self, function: FunctionType) -> ast.FunctionDef | None:
         """See CellCompiler."""
         return self._compiler.definition(function)
@@ -205,6 +214,10 @@ class Kernel:
         """See CellCompiler."""
         return self._compiler.sources
 
+    def source_of(self, filename: str) -> tuple[str, list[int]] | None:
+        """See CellCompiler."""
+        return self._compiler.told(filename)
+
     def take_sources(self, sources: Mapping[str, tuple[str, list[int]]]) -> None:
         self._compiler.take_over(sources)
 
@@ -224,8 +237,16 @@ class Kernel:
     # -- one cell --
 
     def _bound_only(self) -> frozenset[str] | None:
-        """Of the last cell. With several authors each turn leaves something behind."""
-        return None if self._tracking is None or self._rebindings is not None else self._tracking.bound_only
+        """Of the last cell. With several authors each turn leaves something behind, and so does a warning: a module
+        that has shown one does not show it again.
+        """
+        if (
+            self._tracking is None
+            or self._rebindings is not None
+            or self._output.complaints != self._complaints
+        ):
+            return None
+        return self._tracking.bound_only
 
     def _begin(self) -> None:
         self._reply = None
@@ -238,6 +259,7 @@ class Kernel:
         self.namespace.pop("__warningregistry__", None)
         while self._notes:
             self._note(self._notes.pop())
+        self._complaints = self._output.complaints
 
     def _run(
         self, code: str, step: int, after_interrupt: bool, foresee: Callable[[Cell], None] | None

@@ -67,6 +67,8 @@ class OutputBuffer:
         self._passing_on = False
         self._lines = 0
         self._pacer: Pacer | None = None
+        self.complaints = 0
+        """Texts that were written to standard error."""
         _guard_forks(self)
 
     def write(self, stream: StreamName, text: str) -> None:
@@ -74,6 +76,7 @@ class OutputBuffer:
             if stream != self._stream:
                 self.flush()
                 self._stream = stream
+            self.complaints += stream == "stderr"
             self._parts.append(text)
             self._size += len(text)
             if self._size >= BUFFERED_CHARS:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import os
+import socket
 from collections.abc import Callable
 
 from cenote_proto.v1 import jail_pb2
@@ -20,6 +22,8 @@ from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.pickled_unsafe import loads
 from cenote_worker.results import MAX_ALONG, VariableInfo
 
+_fstat = os.fstat
+
 
 class Values:
     """Of the namespace whose turn it is. Raises Refused for what cannot be done."""
@@ -31,13 +35,15 @@ class Values:
         self._offer = offer
         self.hosts: HostChannel | None = None
         """What host calls go through; there is one from the first injection of a host function on."""
+        self._is_first = True
+        """Whether this process has not come of a state that another one had."""
 
     def inject(self, request: jail_pb2.Inject, descriptors: list[int], done: jail_pb2.Done) -> None:
         """Binds values and stubs of host functions. Nothing of it where a name is taken."""
         content = Content.delivered(request.values, descriptors)
         hosts = _host_targets(request, descriptors)
         if request.has_host_channel:
-            self.hosts = HostChannel(socket_of(descriptors.pop(0)), self._send_packet)
+            self._take_line(socket_of(descriptors.pop(0)))
         names = [request.name] if request.name else []
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
@@ -51,6 +57,21 @@ class Values:
             assert self.hosts is not None
             self._kernel.namespace[spec.name] = stub = stub_for(self.hosts, spec)
             self._offer(spec.name, stub)
+
+    def revive(self) -> None:
+        """In a process that was copied from the one that had these."""
+        self._is_first = False
+        if self.hosts is not None:
+            self.hosts.revive()
+
+    def _take_line(self, sock: socket.socket) -> None:
+        """It comes with each injection of host functions. What is new in this process another one may have used."""
+        if self.hosts is not None and _is_same(self.hosts.sock, sock):
+            sock.close()
+            return
+        self.hosts = HostChannel(sock, self._send_packet)
+        if not self._is_first:
+            self.hosts.revive()
 
     def fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
         """The value of a name, encoded or pickled; the caller closes it."""
@@ -133,10 +154,17 @@ class Values:
             raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
 
 
+def _is_same(one: socket.socket, other: socket.socket) -> bool:
+    try:
+        return _fstat(one.fileno()).st_ino == _fstat(other.fileno()).st_ino
+    except OSError:  # a cell has closed the one that it had
+        return False
+
+
 def _host_targets(request: jail_pb2.Inject, descriptors: list[int]) -> list[jail_pb2.HostTarget]:
     if not request.HasField("hosts"):
         return []
     content = Content.delivered(request.hosts, descriptors)
-    targets = jail_pb2.HostTargets.FromString(bytes(content.unpack()[0])).targets
+    targets = jail_pb2.HostTargets.FromString(content.only_part()).targets
     content.close()
     return list(targets)

@@ -20,7 +20,6 @@ from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
-from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
@@ -29,14 +28,12 @@ from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning
-from cenote_worker.in_jail.snapshots.bindings import bring_about
+from cenote_worker.in_jail.snapshots.bindings import bring_about, is_plain
 from cenote_worker.in_jail.snapshots.copies import Copies
-from cenote_worker.in_jail.snapshots.costly_names import CostlyNames
+from cenote_worker.in_jail.snapshots.foresight import Foresight
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
 from cenote_worker.in_jail.snapshots.severed import severed_names
-from cenote_worker.in_jail.snapshots.sweeping_calls import sweep_of
-from cenote_worker.in_jail.snapshots.unsharing import unshare
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
@@ -101,15 +98,17 @@ class Worker:
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir, kept_files)
         self._copies = Copies(
             settings.warden,
+            pulse=settings.pulse,
             beginning=beginning,
             files=kept_files,
             namespace=self._kernel.namespace,
+            sources=self._kernel.source_of,
             keep=self._kept_descriptors,
             quiet=self._quiet,
             adopt=self._adopt,
             answer=self._carrying.give,
         )
-        self._costly = CostlyNames(self._kernel.namespace)
+        self._foresight = Foresight(self._kernel, self._copies)
         self._bound_only: frozenset[str] | None = None
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
@@ -135,7 +134,7 @@ class Worker:
             request = jail_pb2.Request.FromString(packet.data)
             if request.WhichOneof("body") == "snapshot" and request.state:
                 self._copies.number(request.state)
-            if self._is_costly(request):
+            if self._foresight.is_costly(request):
                 self._copies.skip()
                 self._answer(request, packet.descriptors)
             elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
@@ -147,25 +146,16 @@ class Worker:
         if self._looks_ahead and self._is_idle():
             self._looks_ahead = False
             self._kernel.look_ahead()
-        if self._copies.rest(self._is_idle):
+        if self._is_idle(self._foresight.patience()) and self._copies.rest(self._is_idle):
             self._revive()
         self._resume()
         return receive_packet(self._sock)
 
-    def _is_idle(self) -> bool:
-        """Whether the next request is not there yet."""
+    def _is_idle(self, patience: int = 0) -> bool:
+        """Whether the next request is not there yet, nor comes within so many milliseconds."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
-        return not poll.poll(0)
-
-    def _is_costly(self, request: jail_pb2.Request) -> bool:
-        """Whether it is a cell that would not let a copy live; but one that somebody has asked for is made."""
-        return (
-            self._costly.are_known
-            and request.WhichOneof("body") == "execute"
-            and not request.execute.atomic
-            and self._costly.foresees(_inline_code(request.execute.code))
-        )
+        return not poll.poll(patience)
 
     def _copied(self) -> bool:
         """Copies the state if it has changed. True in a process that goes on from the copy."""
@@ -192,14 +182,14 @@ class Worker:
     def _revive(self) -> None:
         THREADS.begin_again()
         self._kernel.revive()
-        if self._values.hosts is not None:
-            self._values.hosts.revive()
+        self._values.revive()
         self._copies.alive()
         self._is_new = True
 
     def _adopt(self, step: int, bindings: bytes) -> None:
         """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
-        names = bring_about(self._kernel.namespace, bindings)
+        names, sources = bring_about(self._kernel.namespace, bindings)
+        self._kernel.take_sources(sources)
         if self._kernel.tracker is not None:
             self._kernel.tracker.forget(names)
         self._checkpointing.ran(step)
@@ -254,6 +244,8 @@ class Worker:
                 self._values.inject(request.inject, descriptors, reply.done)
                 self._kernel.settle()
             case "fetch":
+                if request.fetch.opaque and not is_plain(self._kernel.namespace.get(request.fetch.name)):
+                    self._copies.may_differ()
                 return self._values.fetch(request.fetch, reply.value)
             case "delete":
                 self._values.delete(request.delete.name)
@@ -308,29 +300,20 @@ class Worker:
     ) -> None:
         content = Content.delivered(request.code, descriptors)
         # Lone surrogates, which a model can write in JSON, are for the compiler to refuse.
-        code = bytes(content.unpack()[0]).decode("utf-8", "surrogatepass")
+        code = content.only_part().decode("utf-8", "surrogatepass")
         content.close()
         # A copy that somebody has asked for is kept whatever it costs the cell.
-        foresee = None if request.atomic else self._foresee
-        has_copy = self._copies.is_kept
+        foresee = None if request.atomic else self._foresight.see
+        self._foresight.begin_cell()
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
         executed.unkept = self._copies.unkept()
-        lost = self._copies.is_lost
-        if has_copy and (lost or not executed.unkept):  # of one that was given up beforehand nothing is known
-            self._costly.ran(code, lost=lost)
+        self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
-
-    def _foresee(self, cell: Cell) -> None:
-        sweep = sweep_of(cell.statements, self._kernel.namespace, self._kernel.definition)
-        if sweep is not None:
-            self._copies.forgo()
-            for array in sweep.ordered:
-                unshare(array)
 
     # -- checkpoints --
 
@@ -414,16 +397,9 @@ def _changes_something(request: jail_pb2.Request) -> bool:
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
 
 
-def _inline_code(payload: jail_pb2.Payload) -> str:
-    """Empty for what is too long for a packet."""
-    if payload.attached:
-        return ""
-    return bytes(Content.delivered(payload, []).unpack()[0]).decode("utf-8", "surrogatepass")
-
-
 def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Location]:
     content = Content.delivered(payload, descriptors)
-    told = jail_pb2.Locations.FromString(bytes(content.unpack()[0])).locations
+    told = jail_pb2.Locations.FromString(content.only_part()).locations
     content.close()
     return [Location(each) for each in told]
 

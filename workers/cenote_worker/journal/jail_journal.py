@@ -30,6 +30,9 @@ So the kernel itself remembers, through the death of the process, whether the pa
 stands in the socket. Comparing it with the next packet would not do: a program may print the same line twice.
 """
 
+_LOOK: Final = int(socket.MSG_PEEK)
+"""A number, since Python code combines the members of enumerations, which each packet would pay for."""
+
 
 class JailJournal:
     """See Chronicle and HostLog. Silent from the moment the runtime has a later jail, unless this one waits.
@@ -93,7 +96,7 @@ class JailJournal:
 
     def receive(self, sock: socket.socket) -> Packet | None:
         """Looks at the packet, writes it down, takes it, and writes that down."""
-        seen = receive_packet(sock, socket.MSG_PEEK)
+        seen = receive_packet(sock, _LOOK)
         if seen is not None:
             try:
                 arrived = journal_pb2.Arrived(data=seen.data, attached=self._attached(seen))
@@ -145,7 +148,7 @@ class JailJournal:
 
     def receive_call(self, sock: socket.socket) -> Packet | None:
         """A packet of the host channel: a call is written down while it still stands there."""
-        seen = receive_packet(sock, socket.MSG_PEEK)
+        seen = receive_packet(sock, _LOOK)
         if seen is not None:
             seen.close()
             self._note_call(seen.data)

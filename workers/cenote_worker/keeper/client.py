@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
 import stat
@@ -20,11 +19,12 @@ from cenote_security.walls.interpreter import running
 from cenote_worker.keeper.daemon import READY
 from cenote_worker.keeper.message import Message, Operation, Status, close_all
 from cenote_worker.keeper.place import address
-
-_log = logging.getLogger("cenote.keeper")
+from cenote_worker.keeper.teller import Teller
 
 ANSWER_SECONDS: Final = 5.0
 """A keeper does nothing that takes a millisecond."""
+
+SILENT: Final = "the keeper of this node does not answer; what runs goes on, try again when it does"
 
 START_SECONDS: Final = 20.0
 
@@ -54,18 +54,22 @@ class Kept:
 class KeeperClient:
     """Puts, gets and drops entries. Safe to use from several threads; connects again when the keeper was replaced.
 
-    A keeper that was replaced holds nothing: see `KeeperWatch`. patience: seconds that a call waits for one that is
-    being replaced, RETURN_SECONDS where it is all that was asked for; not where the next one is filled anyway. Calls
-    raise UnavailableError when there is no keeper, or none that takes more.
+    A keeper that was replaced holds nothing: see `KeeperWatch`. Calls raise UnavailableError when there is no keeper,
+    none that takes more, or one that does not answer; while one owes an answer they do so at once.
     """
 
-    def __init__(self, folder: Path, patience: float = 0.0) -> None:
+    def __init__(self, folder: Path, patience: float = 0.0, answer: float = ANSWER_SECONDS) -> None:
+        """patience: seconds that a call waits for a keeper that is being replaced, RETURN_SECONDS where that is all
+        that was asked for; not where the next one is filled anyway. answer: for one that is there.
+        """
         self.folder = folder
         self._patience = patience
+        self._answer = answer
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._owed = ""
-        """The key of what was told, and not answered yet."""
+        self._owed = False
+        """Whether the answer to a former question has not come yet."""
+        self._teller = Teller(lambda: connect(folder, 0))
 
     def put(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
         """Keeps copies of the descriptors under `key`, instead of what was there."""
@@ -74,7 +78,7 @@ class KeeperClient:
     def put_soon(self, key: str, record: bytes, descriptors: Sequence[int] = ()) -> None:
         """As `put`, without waiting for it: for what is put again where there is another keeper.
 
-        It is there before whatever anybody asks later, though this process be killed at once. A refusal is logged.
+        It is there before whatever anybody asks later: see Teller. A refusal is logged.
         """
         self._tell(Message(kind=Operation.PUT, key=key, record=record, descriptors=descriptors))
 
@@ -91,6 +95,10 @@ class KeeperClient:
     def drop_soon(self, key: str) -> None:
         """As `drop`, without waiting for it; see `put_soon`."""
         self._tell(Message(kind=Operation.DROP, key=key))
+
+    def settle(self) -> None:
+        """Waits until all that was told is answered, or for as long as for an answer: for who has much to tell."""
+        self._teller.settle(self._answer)
 
     def keys(self, prefix: str = "") -> list[str]:
         """The keys that begin with `prefix`, sorted."""
@@ -109,27 +117,35 @@ class KeeperClient:
         self.close()
 
     def close(self) -> None:
+        self._teller.close()
         with self._lock:
             self._hang_up()
 
+    def _tell(self, message: Message) -> None:
+        try:
+            self._teller.tell(message)
+        except (OSError, ValueError) as error:
+            raise _unavailable(error) from error
+
     def _ask(self, message: Message) -> Message:
-        with self._lock:
-            try:
-                answer = self._exchange(message)
-            except (OSError, ValueError):
-                answer = self._try_again(message)
+        if not (self._teller.settle(self._answer) and self._lock.acquire(timeout=self._answer)):
+            raise UnavailableError(SILENT)
+        try:
+            answer = self._answered(message)
+        finally:
+            self._lock.release()
         if answer.kind == Status.REFUSED:
             close_all(answer.descriptors)
             raise UnavailableError(f"the keeper of this node refused: {answer.record.decode()}")
         return answer
 
-    def _tell(self, message: Message) -> None:
-        with self._lock:
-            try:
-                self._send(message)
-                self._owed = message.key
-            except (OSError, ValueError):
-                _note(message.key, self._try_again(message))
+    def _answered(self, message: Message) -> Message:
+        try:
+            return self._exchange(message)
+        except TimeoutError as error:
+            raise UnavailableError(SILENT) from error
+        except (OSError, ValueError):
+            return self._try_again(message)
 
     def _try_again(self, message: Message) -> Message:
         """On a fresh line: every operation may be done twice."""
@@ -138,6 +154,8 @@ class KeeperClient:
             self._hang_up()
             try:
                 return self._exchange(message)
+            except TimeoutError as error:
+                raise UnavailableError(SILENT) from error
             except NOBODY as error:
                 if time.monotonic() > deadline:
                     raise _unavailable(error) from error
@@ -147,47 +165,50 @@ class KeeperClient:
             time.sleep(_BREATH_SECONDS)
 
     def _exchange(self, message: Message) -> Message:
-        return _answer(self._send(message))
-
-    def _send(self, message: Message) -> socket.socket:
-        """At most one message of a client waits in its socket. So a keeper, which takes one message of each client in
-        turn, has taken it before what a successor of this process asks.
-        """
+        """Raises TimeoutError when no answer comes in time; it is taken, and dropped, before the next question."""
         if self._socket is None:
-            self._socket = connect(self.folder)
-        if self._owed:
-            key, self._owed = self._owed, ""
-            _note(key, _answer(self._socket))
+            self._socket = connect(self.folder, self._answer)
+        self._take_owed(self._socket)
+        self._socket.settimeout(self._answer)
         message.send(self._socket)
-        return self._socket
+        self._owed = True
+        answer = _received(self._socket)
+        self._owed = False
+        return answer
+
+    def _take_owed(self, line: socket.socket) -> None:
+        """It was waited for already: whoever asks next is not held up by a keeper that hangs."""
+        if not self._owed:
+            return
+        line.settimeout(0)
+        try:
+            close_all(_received(line).descriptors)
+        except BlockingIOError:
+            raise TimeoutError from None
+        self._owed = False
 
     def _hang_up(self) -> None:
         if self._socket is not None:
             self._socket.close()
-            self._socket, self._owed = None, ""
+            self._socket, self._owed = None, False
 
 
-def _answer(sock: socket.socket) -> Message:
+def _received(sock: socket.socket) -> Message:
     answer = Message.receive(sock)
     if answer is None:
         raise ConnectionResetError("it has ended")
     return answer
 
 
-def _note(key: str, answer: Message) -> None:
-    if answer.kind == Status.REFUSED:
-        _log.warning("%s is not kept: the keeper refused: %s", key, answer.record.decode())
-
-
 def _unavailable(error: Exception) -> UnavailableError:
     return UnavailableError(f"the keeper of this node cannot be asked: {error}")
 
 
-def connect(folder: Path) -> socket.socket:
-    """A line to the keeper of a folder. Raises OSError when there is none."""
+def connect(folder: Path, patience: float = ANSWER_SECONDS) -> socket.socket:
+    """A line to the keeper of a folder, on which nobody waits for longer. Raises OSError when there is none."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        sock.settimeout(ANSWER_SECONDS)
+        sock.settimeout(patience)
         with address(folder) as place:
             sock.connect(place)
     except OSError:

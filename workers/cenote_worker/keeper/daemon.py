@@ -20,7 +20,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from cenote_worker.keeper.message import MAX_KEY, MAX_RECORD, Message, Operation, Status, close_all
+from cenote_worker.keeper.message import (
+    MAX_AWAITED,
+    MAX_KEY,
+    MAX_RECORD,
+    Message,
+    Operation,
+    Status,
+    close_all,
+)
 from cenote_worker.keeper.place import address
 
 _LOCK: Final = "keeper.lock"
@@ -84,33 +92,48 @@ class Keeper:
             with suppress(OSError):  # a client that is gone, or no descriptor left for it
                 client = self.listener.accept()[0]
                 if _is_ours(client):
+                    client.setblocking(False)
                     self._clients.add(client)
                     selector.register(client, selectors.EVENT_READ)
                 else:
                     client.close()
             return
         assert isinstance(ready, socket.socket)
-        if not self._serve_one(ready):
+        if not self._serve_all(ready):
             selector.unregister(ready)
             self._clients.remove(ready)
             ready.close()
 
+    def _serve_all(self, client: socket.socket) -> bool:
+        """Answers what a client has said, before anybody is heard who spoke later. False when the client has gone."""
+        try:
+            return all(self._serve_one(client) for _ in range(MAX_AWAITED))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
     def _serve_one(self, client: socket.socket) -> bool:
-        """Answers one message. False when the client has gone."""
+        """Answers one message. False at the end. Raises BlockingIOError when there is none."""
         try:
             message = Message.receive(client)
-            answer = self._answer(message) if message is not None else None
+        except (
+            ConnectionResetError
+        ):  # it was killed before it took an answer: what it had said since is there still
+            return True
         except ValueError as error:
-            answer = _refused(str(error))
-        except OSError:
-            return False
+            return self._tell(client, _refused(str(error)))
+        return message is not None and self._tell(client, self._answer(message))
+
+    def _tell(self, client: socket.socket, answer: Message) -> bool:
+        """A client waits for its answers: one that does not take them is broken."""
         try:
-            if answer is not None:
-                # A client waits for its answer: one that does not take it is broken.
-                answer.send(client, socket.MSG_DONTWAIT)
-        except OSError:
+            answer.send(client)
+        except BlockingIOError:
             return False
-        return answer is not None
+        except (BrokenPipeError, ConnectionResetError):  # gone, which the end of what it has said tells
+            pass
+        return True
 
     def _answer(self, message: Message) -> Message:
         if message.kind == Operation.PUT:

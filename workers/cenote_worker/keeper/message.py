@@ -27,6 +27,9 @@ MAX_RECORD: Final = 96 * 1024
 MAX_DESCRIPTORS: Final = 16
 """A jail has seven."""
 
+MAX_AWAITED: Final = 64
+"""Messages of a client that are not answered yet. A keeper takes so many of one before it turns to the next."""
+
 _HEAD: Final = struct.Struct("<BH")
 _ROOM: Final = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 

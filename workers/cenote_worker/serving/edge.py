@@ -30,7 +30,7 @@ from cenote_worker.serving.rights import Right
 from cenote_worker.supervisor.edge import MAX_ENTRIES
 
 RIGHTS: Final[Mapping[str, Right]] = {
-    "start": "run",
+    "start": "read",
     "cell": "run",
     "injection": "run",
     "fetch": "read",
@@ -56,7 +56,10 @@ RIGHTS: Final[Mapping[str, Right]] = {
     "hibernate": "run",
     "go_back_to": "run",
 }
-"""What opens a call, by the field of its frame, and the right that it takes."""
+"""What opens a call, by the field of its frame, and the right that it takes.
+
+start: whatever is asked of a runtime without a jail makes one, a value to be read too.
+"""
 
 
 _BESIDE: Final = frozenset(("fetch", "describe", "file", "history"))

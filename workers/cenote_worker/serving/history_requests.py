@@ -137,7 +137,7 @@ class HistoryRequests:
     @contextmanager
     def _admission(self, code: str) -> Iterator[Admit]:
         entry = self.served.books.cell(code, self.token)
-        with entry.dropped_unless_sent():
+        with entry:
             yield entry.admit
 
     def _listener(self, call: Call) -> ReplyListener:

@@ -61,12 +61,11 @@ def rehearsal_request(message: runtime_pb2.Rehearse, content: Content) -> Rehear
 def one_code(content: Content) -> str:
     """Plain bytes, or one part. Takes the content over. Raises UsageError for what is no text."""
     try:
-        parts = [content.whole()] if content.count == 0 else list(map(bytes, content.unpack()))
+        if content.count > 1:
+            raise UsageError("the code of a cell is one piece of text")
+        return code_of(content.only_part() if content.count else content.whole())
     finally:
         content.close()
-    if len(parts) != 1:
-        raise UsageError("the code of a cell is one piece of text")
-    return code_of(parts[0])
 
 
 def code_of(data: bytes) -> str:

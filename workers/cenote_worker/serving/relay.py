@@ -7,7 +7,7 @@ import math
 import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
@@ -174,7 +174,8 @@ class HostRelay:
         try:
             if asked.call.opaque is not None:
                 content = asked.call.opaque.duplicate()
-                info = VariableInfo(name="", type="object", size=content.size)
+                info = asked.call.info or VariableInfo(name="", type="object")
+                info = replace(info, size=content.size)
                 origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
                 holder = self._call_holder(asked)
                 asked.value = store.put(content, info, origin, holder=holder, lease=math.inf)

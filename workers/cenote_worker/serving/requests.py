@@ -68,7 +68,7 @@ class Requests:
                 call.withdraw = hosted.join(key, listener)
             else:
                 cause, timeout = cell.cause[:MAX_CAUSE], cell.timeout or None
-                with entry.dropped_unless_sent():
+                with entry:
                     call.withdraw = hosted.execute(
                         code, timeout, listener, key, cause=cause, admit=entry.admit, on_error=on_error
                     )

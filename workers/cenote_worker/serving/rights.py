@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from cenote_security.errors import RejectedError
+from cenote_security.scopes import Scope
 from cenote_worker.serving.limits import MAX_TOKEN
 
 Right = Literal["read", "run", "share"]
+
+_MEANING: Final[Mapping[Right, str]] = {
+    "read": "nothing of a runtime is to be seen with it",
+    "run": "no code runs, and nothing of a runtime is changed",
+    "share": "no values are shared, and no shared ones are used",
+}
+_SCOPES: Final[Mapping[Right, Scope]] = {
+    "read": Scope.RUNTIMES_READ,
+    "run": Scope.RUNTIMES_WRITE,
+    "share": Scope.REFERENCES,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +40,10 @@ class Rights:
         """Raises RejectedError."""
         if right not in self.granted:
             granted = ", ".join(sorted(self.granted)) or "nothing"
-            raise RejectedError(f"this token lets its holder {granted}, not {right}; ask for one that does")
+            raise RejectedError(
+                f"this token lets its holder {granted}, not {right}: {_MEANING[right]}; use one with the scope "
+                f"{_SCOPES[right].value!r}, or ask the platform's operator for one"
+            )
 
 
 class Authorise(Protocol):

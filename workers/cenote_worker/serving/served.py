@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from asyncio import AbstractEventLoop, Future
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Executor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeVar
 
@@ -164,14 +164,9 @@ class ServedRuntime:
     def step(self) -> int:
         return self.hosted.step
 
-    @contextmanager
-    def at_hand(self) -> Iterator[bool]:
+    def at_hand(self) -> AbstractContextManager[bool]:
         """Whether requests can be queued inside without blocking: there is a jail, and nobody fills one just now."""
-        if self._threads:
-            yield False
-            return
-        with self.hosted.at_hand() as ready:
-            yield ready
+        return nullcontext(False) if self._threads else self.hosted.at_hand()
 
     @property
     def held(self) -> bool:

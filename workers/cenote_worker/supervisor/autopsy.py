@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,14 +24,17 @@ class Death:
     detail: str = ""
     text: str = ""
 
-    def describe(self) -> str:
+    def describe(self, *, in_cell: bool = False) -> str:
+        """in_cell: for the result of the cell that was running."""
         usual = _TEXTS.get(self.reason, f"the runtime's process ended ({self.reason})")
+        if in_cell and self.reason == "exit":
+            usual = "the cell ended the runtime's process"
         text = self.text or usual
         return f"{text}: {self.detail}" if self.detail else text
 
     def as_error(self) -> ErrorInfo:
         kind = "TimeoutError" if self.reason == "time" else "RuntimeLost"
-        return ErrorInfo(type=kind, message=f"{self.describe()}; {LOST}", reason=self.reason)
+        return ErrorInfo(type=kind, message=f"{self.describe(in_cell=True)}; {LOST}", reason=self.reason)
 
     def before(self, step: int, author: str = "") -> ExecutionResult:
         """The result of a cell that did not run because the jail had ended."""
@@ -53,7 +57,7 @@ class Setback:
     def as_error(self, severed: Sequence[str] = ()) -> ErrorInfo:
         """Of the cell that the worker died in. severed: see Rollback."""
         kind = _KINDS.get(self.death.reason, "CellCrashed")
-        message = f"{self.death.describe()}; {self._where()}{_cut_off(severed)}"
+        message = f"{self.death.describe(in_cell=True)}; {self._where()}{_cut_off(severed)}"
         return ErrorInfo(type=kind, message=message, reason=self.death.reason)
 
     def before_cell(self, step: int, author: str = "") -> ExecutionResult:
@@ -63,6 +67,10 @@ class Setback:
         return ExecutionResult(
             success=False, error=error, step=step, state="rolled_back", author=author, back_at=self.step
         )
+
+    def before_request(self) -> str:
+        """For whoever has asked for something else, which was not done for the same reason."""
+        return f"nothing ran, try again: before it, {self.death.describe()}; {self._where()}"
 
     def as_news(self) -> str:
         """For whoever has run a cell in the namespace as it is now."""
@@ -86,11 +94,13 @@ _TEXTS = {
     "time": "the cell ran out of time, ignored the interrupt and was killed",
     "interrupt": "the cell ignored the interrupt and was killed",
     "memory": "the runtime used more memory than its limit and was killed",
-    "exit": "the cell ended the runtime's process",
+    "exit": "the runtime's process ended by itself",
     "protocol": "the runtime broke the protocol with its supervisor and was killed",
     "killed": "the runtime was killed from outside",
     "closed": "the runtime was closed",
 }
+
+_FAULT = "the runtime's process met what looks like a fault of Cenote's own (please report what is on stderr)"
 
 
 def from_warden(signal_number: int | None, status: int | None, out_of_memory: bool) -> Death:
@@ -101,6 +111,8 @@ def from_warden(signal_number: int | None, status: int | None, out_of_memory: bo
         return Death(reason="killed", detail="SIGKILL")
     if signal_number is not None:
         return Death(reason=f"signal {signal_number}", detail=_signal_name(signal_number))
+    if status == os.EX_SOFTWARE:
+        return Death(reason="exit", detail=f"exit status {status}", text=_FAULT)
     return Death(reason="exit", detail=f"exit status {status}")
 
 

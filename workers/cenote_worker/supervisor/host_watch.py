@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Callable
 
@@ -22,16 +23,23 @@ class HostWatch:
         self._lock = lock
         self._violated = violated
         self._line: HostLine | None = None
+        self._far_end: socket.socket | None = None
+        """The jail's, for each process of it that has not got that: one that has come of an earlier state."""
         self._deaf = False
 
     @property
     def has_line(self) -> bool:
         return self._line is not None
 
-    def open(self, line: HostLine) -> None:
+    def far_end(self) -> socket.socket | None:
+        """The jail's end of the line that there is, for whoever closes it; None where there is none."""
+        with self._lock:
+            return None if self._far_end is None else self._far_end.dup()
+
+    def open(self, line: HostLine, far_end: socket.socket) -> None:
         """Host calls of the jail arrive on `line` from now on, and it ends with the jail."""
         with self._lock:
-            self._line = line
+            self._line, self._far_end = line, far_end
         self._reactor.call_soon(lambda: self._reactor.watch(line.descriptor, self._on_line))
 
     def deafen(self) -> None:
@@ -48,6 +56,10 @@ class HostWatch:
         if self._line is not None:
             self._reactor.unwatch(self._line.descriptor)
             self._line.close()
+        with self._lock:
+            far_end, self._far_end = self._far_end, None
+        if far_end is not None:
+            far_end.close()
 
     def _on_line(self) -> None:
         with self._lock:

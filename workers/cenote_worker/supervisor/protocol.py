@@ -102,21 +102,27 @@ class Conversation:
         self._number = 0
         self._probe = 0
         """Number of a question that is asked behind a request of which nobody knows whether it was sent."""
+        self._asked = 0
+        """No supervisor before this one has asked a question with a higher number."""
         self._anew = False
 
-    def take_up(self, number: int, ask: Ask | None, *, ready: bool) -> None:
-        """Goes on with a conversation that another has begun. ask: of the request that is not answered yet."""
-        self._number, self._ask = number, ask
+    def take_up(self, number: int, ask: Ask | None, *, ready: bool, asked: int = 0) -> None:
+        """Goes on with a conversation that another has begun. ask: of the request that is not answered yet.
+
+        asked: none of the others has asked a question with a higher number. Their answers may still come.
+        """
+        self._number, self._ask, self._asked = number, ask, asked
         if ready:
             self.phase = Phase.IDLE if ask is None else Phase.BUSY
 
-    def probe(self) -> int:
+    def probe(self, beyond: int = 0) -> int:
         """Asks behind a request that may not have been sent: if the answer comes first, it was not.
 
-        May be asked again, when whoever had the question is gone too. Then only the last answer counts.
+        May be asked again, when whoever had the question is gone too. Then only the last answer counts. beyond: any
+        number that a supervisor before this one, or this one, has asked with; nobody writes these down.
         """
         assert self.phase is Phase.BUSY
-        self._probe = max(self._probe, self._number) + 1
+        self._probe = max(self._probe, self._number, beyond) + 1
         return self._probe
 
     def again(self) -> int:
@@ -155,7 +161,7 @@ class Conversation:
         self.phase = Phase.ENDED
 
     def _answer(self, event: ReplyEvent) -> ReplyBody | NeverLeft | None:
-        if self._number < event.id < self._probe or (self._anew and event.id < self._number):
+        if self._is_late(event):
             return None
         if self._probe and event.id == self._probe:
             return self._probed(event.body)
@@ -169,6 +175,13 @@ class Conversation:
         if not self._probe:
             self.phase = Phase.IDLE
         return event.body
+
+    def _is_late(self, event: ReplyEvent) -> bool:
+        """Whether it answers what nobody waits for any more, and may."""
+        if self._anew and event.id < self._number:
+            return True
+        question = isinstance(event.body, SurveyedReply) and event.id != self._probe
+        return question and self._number < event.id <= max(self._probe, self._asked)
 
     def _probed(self, body: ReplyBody) -> NeverLeft | None:
         if not isinstance(body, SurveyedReply):

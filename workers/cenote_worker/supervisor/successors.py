@@ -161,7 +161,7 @@ class Successors:
         if request.ask is Ask.EXECUTE:
             request.listener.done(setback.before_cell(request.step, request.seat.author))
         else:
-            request.listener.done(UnavailableError(f"nothing ran, try again: {setback.as_error().message}"))
+            request.listener.done(UnavailableError(setback.before_request()))
         return True
 
     def never_left(self, found: NeverLeft) -> None:
@@ -215,7 +215,8 @@ class Successors:
 
     def _probe(self) -> None:
         """The running request may never have been sent, or be lost: asks behind it. Which is answered first?"""
-        probe = jail_pb2.Request(id=self._conversation.probe())
+        # By a clock of the machine, so that its number is no former supervisor's, nor a later one's.
+        probe = jail_pb2.Request(id=self._conversation.probe(time.monotonic_ns()))
         probe.survey.SetInParent()
         with suppress(OSError):  # the jail is dying, which the control channel reports
             send_packet(self._frames, probe.SerializeToString())

@@ -1,41 +1,40 @@
-"""Owns one jail: sends it requests, reads what it says, ends it when it must.
+"""Owns one jail: what callers ask of it, and what they hear when it answers.
 
-Decisions are made elsewhere (`protocol`, `clock`, `edge`, `autopsy`); this joins them to descriptors. All of it
+Decisions are made elsewhere (`protocol`, `clock`, `edge`, `autopsy`), and what is done to the jail, too: it is sent
+requests by `dispatch`, interrupted by `interrupts`, read by `intake`, ended by `ending`; this joins them. All of it
 runs on the reactor's thread, except that a request to an idle jail is sent by its caller at once.
 """
 
 from __future__ import annotations
 
-import errno
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
-from cenote_security.errors import JailLostError, ProtocolViolation, UnavailableError
+from cenote_security.errors import ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.service import OpenSession
-from cenote_worker.frames import Packet, send_packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.results import JailStatus, StreamName
 from cenote_worker.supervisor import edge
-from cenote_worker.supervisor.account import Account, Baseline, Spent
+from cenote_worker.supervisor.account import Account
 from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Piece, Succession, Underway
-from cenote_worker.supervisor.farewell import decline, expired, ignored
+from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
+from cenote_worker.supervisor.dispatch import Dispatch
+from cenote_worker.supervisor.ending import Ending
+from cenote_worker.supervisor.farewell import decline, expired
 from cenote_worker.supervisor.grip import Grip
 from cenote_worker.supervisor.host_watch import HostWatch
 from cenote_worker.supervisor.intake import Intake
+from cenote_worker.supervisor.interrupts import Interrupts
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.record import Record
 from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
 from cenote_worker.supervisor.successors import Successors
+from cenote_worker.supervisor.takeover import Takeover
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 from cenote_worker.supervisor.work import Work
-
-_GONE = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
 class Supervisor:
@@ -64,7 +63,6 @@ class Supervisor:
         self.isolation: str = ends.isolation
         self._account = account
         self.sparing = account.sparing
-        self._grip = Grip(reactor, self._lock, ends, egress, buried)
         self._chronicle = chronicle
         self._value_limit = 2 * policy.memory_bytes
         self._intake = Intake(
@@ -79,11 +77,6 @@ class Supervisor:
         self.hosts = HostWatch(reactor, self._lock, self.violated)
         self._conversation = Conversation()
         self._work = Work()
-        self._left = False
-        """Set when a successor may go on: nothing is read or decided here any more."""
-        self._sentence: Death | None = None
-        self.death: Death | None = None
-        self._interrupted = False  # an interrupt was sent since the last cell was
         self._successors = Successors(
             self,
             self._work,
@@ -98,6 +91,42 @@ class Supervisor:
         )
         self._recovery, self._control = self._successors.recovery, self._successors.control
         self._parking = self._successors.parking
+        self._interrupts = Interrupts(
+            self._work,
+            reactor=reactor,
+            lock=self._lock,
+            control=self._control,
+            chronicle=chronicle,
+            parking=self._parking,
+            strike=self._successors.strike,
+        )
+        self._dispatch = Dispatch(
+            self,
+            self._work,
+            reactor=reactor,
+            lock=self._lock,
+            ends=ends,
+            account=account,
+            chronicle=chronicle,
+            conversation=self._conversation,
+            successors=self._successors,
+            interrupts=self._interrupts,
+            kept=policy.output_bytes,
+        )
+        grip = Grip(reactor, self._lock, ends, egress, buried)
+        self._ending = Ending(
+            self._work,
+            reactor=reactor,
+            lock=self._lock,
+            account=account,
+            chronicle=chronicle,
+            conversation=self._conversation,
+            successors=self._successors,
+            intake=self._intake,
+            hosts=self.hosts,
+            ends=ends,
+            grip=grip,
+        )
         self.is_stored: Callable[[], bool] = (
             _nothing_is_stored if succession is None else succession.is_stored
         )
@@ -106,54 +135,27 @@ class Supervisor:
         self.strike = self._successors.strike
         """See there, as for what is asked of the warden about kept states."""
         self.hold, self.snapshots = self._successors.hold, self._successors.snapshots
-        self._grip.call_at(ends_at, self._expire)
+        self.send, self.send_next = self._dispatch.send, self._dispatch.send_next
+        self.refuse_waiting = self._dispatch.refuse_waiting
+        grip.call_at(ends_at, self._expire)
         account.watch(self.strike)
         if succession is not None:
             self._take_up(succession)
         reactor.call_soon(self._watch)
 
     def _take_up(self, left: Succession) -> None:
-        """Goes on where a former supervisor was ended."""
+        takeover = Takeover(
+            self._work,
+            account=self._account,
+            conversation=self._conversation,
+            successors=self._successors,
+            intake=self._intake,
+            interrupts=self._interrupts,
+            printed=self._print,
+            kept=self._policy.output_bytes,
+        )
         with self._lock:
-            left.skip()
-            self._control.take_up()
-            self._parking.take_up()
-            self._interrupted = True  # for all that is known
-            for former in left.answered:
-                self._conversation.take_up(former.number, former.request.ask, ready=True)
-                self._account.resume(former.begun)
-                self._take_up_request(former)
-            under = left.underway
-            ask = under.request.ask if under is not None else None
-            self._conversation.take_up(left.number, ask, ready=left.ready)
-            self._account.resume(left.begun)
-            self._recovery.head, self._recovery.setback = left.head, left.setback
-            for piece in left.background:
-                self._replay(piece)
-            if under is None:
-                self._account.spent()  # no cell is running
-            else:
-                self._take_up_request(under)
-
-    def _take_up_request(self, under: Underway) -> None:
-        self._work.running = Record.taken_up(under, self._policy.output_bytes)
-        for piece in under.heard:
-            self._replay(piece)
-        if self._work.running is not None:
-            if not under.sent or self._recovery.setback is not None:
-                self._parking.once_there(lambda: self._find_out(under))
-            self._arm()
-
-    def _find_out(self, under: Underway) -> None:
-        running = self._work.running
-        if running is not None and running.request is under.request:
-            self._successors.find_out(under.request, sent=under.sent)
-
-    def _replay(self, piece: Piece) -> None:
-        if not isinstance(piece, Packet):
-            self._print(*piece)
-            return
-        self._intake.replay(piece)
+            takeover.take_up(left)
 
     @property
     def head(self) -> int:
@@ -170,7 +172,7 @@ class Supervisor:
     def is_parkable(self) -> bool:
         """See `parking.Jail`."""
         recovery = self._recovery
-        at_rest = self.death is None and not (self._left or self.busy)
+        at_rest = self.death is None and not (self._ending.is_left or self.busy)
         return at_rest and recovery.struck is None and not recovery.touched
 
     def begins_at(self, step: int) -> None:
@@ -223,19 +225,7 @@ class Supervisor:
         seat: only if it is of this seat; False when another's runs.
         """
         with self._lock:
-            if self._work.running is None:
-                return self._parking.interrupt_first(self._work.waiting, seat)
-            if seat not in (None, self._work.running.request.seat):
-                return False
-            self._work.running.clock.interrupt(now := time.monotonic())
-            self._chronicle.interrupted(now, expired=False)
-            self._send_interrupt()
-            self._arm()
-            return True
-
-    def _send_interrupt(self) -> None:
-        self._interrupted = True
-        self._control.interrupt()
+            return self._interrupts.interrupt(seat)
 
     def status(self, answer: Callable[[JailStatus | None], None]) -> None:
         """Asks the warden; `answer` is called, on any thread, with None if the jail has ended."""
@@ -268,21 +258,9 @@ class Supervisor:
         with self._lock:
             if self.busy:
                 return False
-            self._left = True
-            self._intake.deafen()
-            self.hosts.deafen()
-        over = threading.Event()
-        self._reactor.call_soon(lambda: self._leave(over))
-        over.wait()
+            self._ending.deafen()
+        self._ending.leave()
         return True
-
-    def _leave(self, over: threading.Event) -> None:
-        try:
-            with self._lock:
-                self._account.let_go()
-                self._release()
-        finally:
-            over.set()
 
     def resume(self) -> None:
         """The listener can take output again."""
@@ -294,108 +272,21 @@ class Supervisor:
 
     def end(self, death: Death) -> None:
         """Kills the jail. Its callers hear the reason as soon as it is gone."""
-        with self._lock:
-            if self.death is None and self._sentence is None:
-                self._sentence = death
-                self._intake.deafen()
-                self._grip.kill()
+        self._ending.end(death)
+
+    def bury(self, found: Death) -> None:
+        """It has ended by itself, unless somebody ended it."""
+        self._ending.bury(found)
+
+    @property
+    def death(self) -> Death | None:
+        """Set when it has ended."""
+        return self._ending.death
 
     @property
     def is_sentenced(self) -> bool:
         """Whether the jail is about to be ended, or was."""
-        return self._sentence is not None
-
-    # -- sending, under the lock --
-
-    def send_next(self) -> None:
-        """Whatever waits, if nothing is under way."""
-        if (
-            self._work.running is not None
-            or not self._work.waiting
-            or self._conversation.phase is not Phase.IDLE
-        ):
-            return
-        # An interrupt could hit the next cell. In either case `_on_control` comes back here.
-        if self._control.interrupting or not self._parking.has_worker():
-            return
-        request = self._work.waiting.popleft()
-        if self._successors.is_told_of_setback(request):
-            self._reactor.call_soon(self._send_waiting)
-            return
-        self._recovery.begin()
-        now = time.monotonic()
-        self._work.running = Record.begun(request, now, self._policy.output_bytes)
-        number = self._conversation.ask(request.ask)
-        request.address(number)
-        begun = Baseline()
-        if request.ask is Ask.EXECUTE:
-            begun = self._account.begin()
-            request.message.execute.after_interrupt, self._interrupted = self._interrupted, False
-        self._chronicle.asked(number, request, now, begun)
-        if request.ask is Ask.ROLLBACK:
-            self._control.rollback(request.step, request.label)
-            self._arm()
-        else:
-            self.send(request)
-        if self._parking.was_interrupted(request):
-            self.interrupt()
-
-    def refuse_waiting(self, error: UnavailableError) -> None:
-        """Whoever waits hears that. A request that was taken up is lost with its worker."""
-        if self._work.running is not None:
-            self.end(Death(reason="killed", detail=str(error)))
-        for request in self._work.take_waiting():
-            request.dispose()
-            request.listener.done(error)
-
-    def send(self, request: JailRequest) -> None:
-        """Now: it is the running one."""
-        try:
-            send_packet(self._ends.frames, request.message.SerializeToString(), request.descriptors)
-            self._chronicle.sent()
-        except BlockingIOError:
-            self.end(Death(reason="protocol", detail="an idle runtime does not read its requests"))
-        except OSError as error:
-            if error.errno not in _GONE:  # else the jail is dying, which the control channel reports
-                self._unsent(request, error)
-                return
-        request.dispose()
-        self._arm()
-
-    def _unsent(self, request: JailRequest, error: OSError) -> None:
-        """The system would not carry the request: too many descriptors are on their way, or no memory is left."""
-        self._conversation.unsent()
-        self._chronicle.unsent()
-        self._work.running = None
-        request.dispose()
-        text = f"the request could not be sent to the runtime ({error.strerror}); nothing ran, try again"
-        request.listener.done(UnavailableError(text))
-        self._reactor.call_soon(self._send_waiting)
-
-    def _send_waiting(self) -> None:
-        with self._lock:
-            self.send_next()
-
-    def _arm(self) -> None:
-        running = self._work.running
-        if running is None:
-            return
-        deadline = running.clock.deadline
-        running.rearm(None if deadline is None else self._reactor.call_at(deadline, self._on_deadline))
-
-    def _on_deadline(self) -> None:
-        with self._lock:
-            if self._work.running is None:
-                return
-            clock = self._work.running.clock
-            match clock.due(time.monotonic()):
-                case "interrupt":
-                    self._chronicle.interrupted(time.monotonic(), expired=True)
-                    self._send_interrupt()
-                case "kill":
-                    self.strike(ignored(clock, time.monotonic()))
-                    return
-            self._arm()
+        return self._ending.is_sentenced
 
     def _expire(self) -> None:
         self.end(expired(self._policy.runtime_timeout))
@@ -409,7 +300,7 @@ class Supervisor:
 
     def heard(self, event: edge.JailEvent) -> None:
         try:
-            reply = self._conversation.hear(event) if self._sentence is None else None
+            reply = self._conversation.hear(event) if not self.is_sentenced else None
         except ProtocolViolation:
             edge.discard(event)
             raise
@@ -428,7 +319,7 @@ class Supervisor:
 
     def _on_control(self) -> None:
         with self._lock:
-            if self._left:
+            if self._ending.is_left:
                 return
             try:
                 self._control.read()
@@ -458,8 +349,6 @@ class Supervisor:
         with self._lock:
             self._intake.resume()
 
-    # -- ending --
-
     def _finish(self, reply: edge.ReplyBody) -> None:
         self._intake.empty_pipes()
         running = self._work.take_running()
@@ -480,42 +369,6 @@ class Supervisor:
             if self._work.running is None:
                 self._parking.rest()
                 self._chronicle.rest()
-
-    def bury(self, found: Death) -> None:
-        """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
-        with self._lock:
-            if self.death is not None:
-                return
-            # Nothing from a jail that broke the protocol.
-            self._intake.last_words(trusted=self._sentence is None or self._sentence.reason != "protocol")
-            self.death = self._sentence or self._recovery.struck or self._account.explain(found)
-            self._conversation.end()
-            running, self._work.running = self._work.running, None
-            waiting = self._work.take_waiting()
-        spent = self._account.spent()
-        self._account.close()
-        self._control.close()
-        self._release()
-        if running is not None:
-            self._report_lost(running, self.death, spent)
-        for request in waiting:
-            decline(request, self.death)
-        self._chronicle.ended(self.death)
-
-    def _report_lost(self, running: Record, death: Death, spent: Spent) -> None:
-        running.rearm(None)
-        if running.request.ask is Ask.EXECUTE:
-            result = running.lost(death, self._work.take_background(), spent, time.monotonic())
-            running.request.listener.done(result)
-        else:
-            running.request.listener.done(JailLostError(death.describe()))
-
-    def _release(self) -> None:
-        self._parking.close()
-        self._intake.close()
-        self._reactor.unwatch(self._ends.control.fileno())
-        self.hosts.close()
-        self._grip.release()
 
 
 def _nothing_is_stored() -> bool:

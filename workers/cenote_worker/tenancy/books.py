@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Self
 
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision, Ledger
@@ -75,14 +74,13 @@ class CellEntry:
         self._counted = self._books.cells
         return _Noting(self, listener)
 
-    @contextmanager
-    def dropped_unless_sent(self) -> Iterator[None]:
-        """Around what may admit it and then fail."""
-        try:
-            yield
-        except BaseException:
+    def __enter__(self) -> Self:
+        """Around what may admit it and then fail: in that case it is not counted any more."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
             self._drop()
-            raise
 
     def _drop(self) -> None:
         """It does not run, or not any more. Dropping twice is fine."""

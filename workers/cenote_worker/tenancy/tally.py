@@ -55,9 +55,12 @@ class Tally:
 
         Raises QuotaExceededError.
         """
+        with self._lock:
+            if self._limit() is None:
+                self._count(amount)
+                return
         with self.room(amount, besides):
-            self._mine += amount
-            self._write(self._own_place(), self._mine)
+            self._count(amount)
 
     @contextmanager
     def room(self, amount: int, besides: Callable[[], int] = nothing) -> Iterator[None]:
@@ -83,8 +86,7 @@ class Tally:
         with self._lock:
             if self._file < 0:
                 return
-            self._mine -= amount
-            self._write(self._own_place(), self._mine)
+            self._count(-amount)
 
     def close(self) -> None:
         """What this process has counts no more."""
@@ -112,13 +114,21 @@ class Tally:
             if place not in (0, self._place) and number and self._lives(place)
         )
 
-    def _own_place(self) -> int:
-        while not self._place or not self._claimed(self._place):
-            self._place += _NUMBER.size
-        return self._place
+    def _count(self, amount: int) -> None:
+        self._mine += amount
+        if not self._place:
+            self._place = self._free_place()
+        self._write(self._place, self._mine)
+
+    def _free_place(self) -> int:
+        """One that is this process's from now on: nobody can take the lock on it away."""
+        place = _NUMBER.size
+        while not self._claimed(place):
+            place += _NUMBER.size
+        return place
 
     def _claimed(self, place: int) -> bool:
-        """Whether this process has that place. Asking for a lock that it has is a lock that it gets."""
+        """Whether this process has that place now."""
         try:
             self._lock_at(place, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
         except BlockingIOError:

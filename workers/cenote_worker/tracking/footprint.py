@@ -9,12 +9,14 @@ anything or sets an attribute.
 from __future__ import annotations
 
 import builtins
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import LIBRARIES, StepTrace, hidden, key_of, kind_of, module
+from cenote_worker.tracking import computing
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import EVENT_LOOP, IN_MEMORY
 
@@ -35,10 +37,19 @@ _TOOLS: Final = frozenset(
         "string",
     )
 )
-"""Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches."""
+"""Of which modules and functions may be in reach: they have nothing to be set, and keep nothing but caches. They may
+be imported, too: what was there before is only bound then, and where a module is new no binding is enough.
+"""
 
 _LIBRARIES: Final = _TOOLS | {"numpy", "pandas", "pathlib"}
+_IMPORTS: Final = _LIBRARIES - {"", "__main__", "builtins"}
 """Of which objects may be: what their methods change is they themselves, or among HIDDEN, or files."""
+
+_OF_PANDAS: Final = "pandas"
+_SHARING_INDEXES: Final = ("0.", "1.", "2.")
+"""Versions of it that give one index to several frames. One in which it is replaced by an equal one is equal still,
+and nobody sees that a name which is set on it from now on is no longer the others' as well.
+"""
 
 _BUILTINS: Final = frozenset(
     (
@@ -56,6 +67,7 @@ object.
 """
 
 _present = vars(builtins)
+_import = builtins.__import__
 
 _SETTINGS: Final = ("pandas", "numpy", "numpy.ma", "numpy.polynomial", IN_MEMORY)
 
@@ -72,7 +84,7 @@ _STATES: Final = frozenset(
 class Reach:
     """What the code of a step could get at. libraries: it has objects of these. tools: and modules or functions.
 
-    only_here: see `FileWatch`.
+    A function is `library:name`. only_here: see `FileWatch`.
     """
 
     facts: Facts
@@ -98,11 +110,28 @@ def bound_only(trace: StepTrace, reach: Reach, names: Collection[str]) -> frozen
 
 def _is_harmless(reach: Reach, names: Collection[str]) -> bool:
     facts = reach.facts
-    if facts.imports or facts.sets or facts.star:
+    if facts.sets or facts.star or not (facts.imports <= _IMPORTS and builtins.__import__ is _import):
         return False
     return (
         reach.libraries <= _LIBRARIES
-        and reach.tools <= _TOOLS
+        and not (_OF_PANDAS in reach.libraries and _shares_indexes())
+        and all(_is_harmless_tool(tool, facts) for tool in reach.tools)
         and not any(word in _present and word not in _BUILTINS and word not in names for word in facts.loads)
         and not any(word.startswith("_") for word in facts.attributes)
+    )
+
+
+def _shares_indexes() -> bool:
+    return str(getattr(sys.modules.get(_OF_PANDAS), "__version__", "")).startswith(_SHARING_INDEXES)
+
+
+def _is_harmless_tool(tool: str, facts: Facts) -> bool:
+    """Of numpy and pandas only what is known to compute: a module's functions by the words of the code, others by
+    their own names.
+    """
+    library, _, function = tool.partition(":")
+    if library in _TOOLS:
+        return True
+    return computing.only_computes(
+        library, (function,) if function else facts.attributes, by_name=bool(function)
     )

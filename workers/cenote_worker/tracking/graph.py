@@ -259,7 +259,7 @@ class Graph:
         """A module or a function of it: what that does there, no object shows. function: its qualified name there,
         by which it is known whatever the user's code calls it."""
         self.packages.add(library)
-        self.tools.add(library)
+        self.tools.add(f"{library}:{function.rpartition('.')[2]}" if function else library)
         if function and "<locals>" not in function:
             self.words.add(function.rpartition(".")[2])
         if function and library in ("duckdb", "_duckdb"):

@@ -80,8 +80,11 @@ def deliver(birth: Birth) -> int:
 
 
 def run_and_exit(role: Callable[[], object]) -> NoReturn:
-    """Run a forked process's role and end it there: it must never return into its parent's code."""
-    status = 1
+    """Run a forked process's role and end it there: it must never return into its parent's code.
+
+    One that raises has a fault, and ends with EX_SOFTWARE: no code that is well written exits with that.
+    """
+    status = os.EX_SOFTWARE
     try:
         role()
         status = 0

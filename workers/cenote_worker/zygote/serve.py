@@ -155,12 +155,12 @@ class Zygote:
 
     def _tend(self) -> None:
         """Reap; end what is left of jails whose warden is dead; when nothing is left, remove their folders."""
-        self._note_births()
         self._reap()
         if not self._ended:
             return
-        self._note_births()
-        strays = self._children() - self._midwives.keys() - self._wardens.keys() - self._cleaners
+        children = self._children()
+        self._note_births()  # behind: a warden comes here when its midwife has ended, which has told of it before
+        strays = children - self._midwives.keys() - self._wardens.keys() - self._cleaners
         _kill(strays)
         if not strays:
             self._clean_up()
@@ -181,11 +181,13 @@ class Zygote:
                 self._wardens[int(pid)] = int(number)
 
     def _reap(self) -> None:
+        self._note_births()
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
+                self._note_births()  # of this one, or that it told of, since the last look
                 number = self._midwives.pop(pid, None)
                 if number is not None and number not in self._wardens.values():
                     self._seats.leave(number)

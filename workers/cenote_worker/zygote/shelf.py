@@ -152,6 +152,11 @@ class Shelf:
         return copy if isinstance(copy, Copy) and copy.pid not in self._wanted else None
 
     @property
+    def is_at_beginning(self) -> bool:
+        """Whether the base is what the worker began with, with some bindings at the most: no copy of it is kept."""
+        return self.base is not None and isinstance(self.base.copy, Origin)
+
+    @property
     def files(self) -> dict[str, object]:
         """What is still wanted of the working directory's versions, for the worker that keeps them."""
         return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
@@ -311,8 +316,10 @@ class Shelf:
 
 def is_child(pid: int) -> bool:
     """Whether a process, living or dead, is a child of this one."""
+    if pid < 1:  # what the kernel takes for other questions, or none
+        return False
     try:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except (ChildProcessError, OverflowError):
         return False
-    return pid > 0
+    return True

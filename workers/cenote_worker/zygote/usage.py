@@ -9,13 +9,13 @@ from pathlib import Path
 
 
 def of_jail(copies: Collection[int] = ()) -> tuple[int, int]:
-    """Proportional memory in bytes of all processes below the calling warden, and how many there are.
+    """Proportional memory in bytes of the calling warden and all processes below it, and how many are below it.
 
     copies: pids that do not count as processes.
     """
     own = os.getpid()
     found = descendants(own) if Path(f"/proc/{own}/task/{own}/children").exists() else _all_but(own)
-    return sum(map(_proportional_memory, found)), len(set(found).difference(copies))
+    return sum(map(_proportional_memory, [own, *found])), len(set(found).difference(copies))
 
 
 def _all_but(pid: int) -> list[int]:

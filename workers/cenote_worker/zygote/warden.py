@@ -35,6 +35,12 @@ _SENDER_GONE: Final = b""
 _MOST_TRIES: Final = 3
 """One may die of the request that was meant for the worker before it, and nothing be wrong with the copy."""
 
+_LEISURE: Final = 10
+"""Milliseconds for which what the worker says waits where no copy of it is kept: then a state is a few names that it
+has bound, which matters when it has died or the client asks, and before either all is heard. Else each of many cells
+back to back would wake the warden. A worker that waits for it rings.
+"""
+
 _MESSAGES_PER_TURN: Final = 64
 """Of the worker's line: one that floods it keeps nobody else waiting."""
 
@@ -76,17 +82,28 @@ def _attend(state: Watch, wakeup: int) -> None:
     poll = select.poll()
     for descriptor in (CONTROL, LINE, PULSE, wakeup):
         poll.register(descriptor, select.POLLIN)
+    patience: int | None = None
     while _reap(state):
-        ready = dict(poll.poll())
+        ready = dict(poll.poll(patience))
         if wakeup in ready:
             os.read(wakeup, 512)
         # First: a copy may have been made after the client has said which others are to stay all the same.
         if not _serve_all(state):
             return
-        if LINE in ready:
+        told = state.told
+        if LINE in ready or PULSE in ready:  # a pulse is of a cell behind what was said: see `Pulse.copied`
             _listen(state, _MESSAGES_PER_TURN)
         if PULSE in ready:
             _weigh(state)
+        patience = _LEISURE if LINE in ready and _is_at_leisure(state, told) else None
+        poll.modify(LINE, 0 if patience else select.POLLIN)
+
+
+def _is_at_leisure(state: Watch, told: Message) -> bool:
+    """Whether what the worker says next may wait. told: of files, before it said the latest: where these change with
+    each cell, it has to hear which of them may go.
+    """
+    return state.shelf.is_at_beginning and state.told is told
 
 
 def _end_the_rest(*, holds_signals: bool) -> None:
@@ -176,7 +193,8 @@ def _note(state: Watch, message: Message) -> None:
 
 def _copied(state: Watch) -> None:
     _tell_of_files(state)
-    state.pulse.copied(state.worker)
+    if not state.shelf.is_at_beginning:  # else its next cell shares nothing with a copy
+        state.pulse.copied(state.worker)
 
 
 def _keep_bound(state: Watch, message: Message) -> None:

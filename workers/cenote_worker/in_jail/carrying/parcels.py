@@ -46,7 +46,7 @@ def ordered(line: socket.socket) -> jail_pb2.Wanted | None:
     if packet is None:
         return None
     content = Content.delivered(jail_pb2.Payload.FromString(packet.data), packet.descriptors)
-    wanted = jail_pb2.Wanted.FromString(bytes(content.unpack()[0]))
+    wanted = jail_pb2.Wanted.FromString(content.only_part())
     content.close()
     return wanted
 

@@ -1,5 +1,6 @@
 """Small plain values that names were bound to since the worker was copied: with them, the copy is the state of now.
-So are lists, tuples, dictionaries and sets of them that are just that, with nobody else who could change them.
+So are lists, tuples, dictionaries and sets of them that are just that, with nobody else who could change them, small
+arrays of numpy, frames of pandas and functions that cells have defined. What was imported is told by where it is.
 
 The state comes back as it was, to what `is` says of its names. So what is bound is told by value only where nobody
 else has the object, or Python itself has it once: then nothing can tell the new one from it. Files that were closed
@@ -12,14 +13,21 @@ neither does a trace.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import EllipsisType
-from typing import Final
+from types import FunctionType
+from typing import Any, Final
 from weakref import getweakrefcount
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.snapshots import closed_files, plain_sets
+from cenote_worker.in_jail.snapshots import (
+    closed_files,
+    library_objects,
+    plain_arrays,
+    plain_frames,
+    plain_functions,
+    plain_sets,
+)
 from cenote_worker.in_jail.snapshots.closed_files import told_of
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
 from cenote_worker.in_jail.snapshots.plain_values_unsafe import is_interned, packed, unpacked
@@ -46,11 +54,29 @@ _WITH_SETS: Final = _CONTAINERS | {set}
 _SINGLE: Final = frozenset((type(None), type(Ellipsis), bool))
 _SMALL_NUMBERS: Final = range(-5, 257)
 
-_CLOSED: Final = ...
-_SET: Final = True
-"""They stand where another name would, in what is told of a file that was closed, or of a set."""
+_CLOSED, _SET, _ARRAY, _FRAME, _FUNCTION, _OF_LIBRARY = range(6)
+"""They stand where another name would, in what is told of a file that was closed, a set, an array or number of
+numpy's, a frame or column of pandas', a function, or an object that a library has.
+"""
 
-_Told = tuple[str, str | EllipsisType | bool | None, object]
+_How = tuple[int | None, object]
+_Told = tuple[str, str | int | None, object]
+
+Source = tuple[str, list[int]]
+"""A cell as it was written, and which of its lines were no Python."""
+
+Sources = Callable[[str], Source | None]
+"""By the file's name, which code has. None where it is no cell, or not known any more."""
+
+_REBUILT: Final[Mapping[int, Callable[[Any, dict[str, object]], object]]] = {
+    _CLOSED: lambda told, _: closed_files.rebuilt(told),
+    _SET: lambda told, _: plain_sets.rebuilt(told),
+    _ARRAY: lambda told, _: plain_arrays.rebuilt(told),
+    _FRAME: plain_frames.rebuilt,
+    _FUNCTION: plain_functions.rebuilt,
+    _OF_LIBRARY: lambda told, _: library_objects.rebuilt(told),
+}
+"""Of what is told and the namespace that it is for."""
 
 _count = sys.getrefcount
 _modules = sys.modules
@@ -59,15 +85,15 @@ _modules = sys.modules
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
     """A namespace when it was copied. identities: in its order. plain: values, held so that nothing else gets
-    their identities. values: names of containers that were by value, and nobody else's. closed: names of files that
-    were. modules: how many were imported. rewritten: names that have been seen since with a container where they had
-    one then, and another content.
+    their identities. values: names of containers and arrays that were by value, and nobody else's. inert: names of
+    what else does nothing when it goes. modules: how many were imported. rewritten: names that have been seen since
+    with a container or an array where they had one then, and another content.
     """
 
     identities: Mapping[str, int]
     plain: Mapping[str, object]
     values: frozenset[str]
-    closed: frozenset[str]
+    inert: frozenset[str]
     modules: int
     rewritten: set[str] = field(default_factory=set)
 
@@ -80,15 +106,22 @@ class Baseline:
             identities={name: id(value) for name, value in namespace.items()},
             plain={name: value for name, value in namespace.items() if _is_small(value)},
             values=frozenset(_by_value(namespace)),
-            closed=frozenset(name for name, value in namespace.items() if told_of(value) is not None),
+            inert=frozenset(name for name, value in namespace.items() if _is_inert(value, namespace)),
             modules=len(_modules),
         )
 
 
-def difference(base: Baseline, namespace: dict[str, object], written: Collection[str]) -> bytes | None:
+def no_sources(_filename: str) -> None:
+    """Where nobody asks for them."""
+
+
+def difference(
+    base: Baseline, namespace: dict[str, object], written: Collection[str], sources: Sources = no_sources
+) -> bytes | None:
     """What has to be bound and deleted in a copy; None if that does not give the state of now.
 
-    written: names whose values may be others, or have other content, than when `difference` was asked last.
+    written: names whose values may be others, or have other content, than when `difference` was asked last. sources:
+    of the cells that have defined functions.
     """
     if len(_modules) != base.modules or not _is_plain_namespace(namespace):
         return None
@@ -108,26 +141,40 @@ def difference(base: Baseline, namespace: dict[str, object], written: Collection
     ):
         return None
     told = _told(base, namespace, changed, same)
-    data = None if told is None else packed((gone, told))
-    return data if data is not None and len(data) <= MAX_BINDINGS else None
+    if told is None:
+        return None
+    data = packed((gone, told, _sources(told, sources)))
+    return data if len(data) <= MAX_BINDINGS else None
 
 
-def bring_about(namespace: dict[str, object], data: bytes) -> list[str]:
-    """In what has come of the copy. Gives the names that have another value now, or none.
+def bring_about(namespace: dict[str, object], data: bytes) -> tuple[list[str], dict[str, Source]]:
+    """In what has come of the copy. Gives the names that have another value now, or none, and the sources of cells.
 
     Raises whatever `data` makes of it that does not come from `difference`, for just this namespace.
     """
-    gone, bound = unpacked(data)
+    gone, bound, sources = unpacked(data)
     for name in gone:
         del namespace[name]
-    for name, other, value in bound:
-        if other is _CLOSED:
-            namespace[name] = closed_files.rebuilt(value)
-        elif other is _SET:
-            namespace[name] = plain_sets.rebuilt(value)
+    for name, how, value in bound:
+        if how is None:
+            namespace[name] = value
         else:
-            namespace[name] = value if other is None else namespace[other]
-    return [*gone, *(name for name, _, _ in bound)]
+            namespace[name] = _REBUILT[how](value, namespace) if type(how) is int else namespace[how]
+    return [*gone, *(name for name, _, _ in bound)], sources
+
+
+def is_plain(value: object) -> bool:
+    """Whether nothing of the user's runs when it is pickled, as far as that is seen at a glance."""
+    if type(value) in _WITH_SETS:
+        return _parts_of_any(value) is not None
+    return _is_small(value) or plain_arrays.is_inert(value) or plain_frames.is_inert(value)
+
+
+def _sources(told: list[_Told], sources: Sources) -> dict[str, Source]:
+    """Of the cells that functions are told of."""
+    names = {value[0].co_filename for _, how, value in told if how == _FUNCTION}  # type: ignore[index]
+    found = ((name, sources(name)) for name in sorted(names))
+    return {name: source for name, source in found if source is not None}
 
 
 def _is_plain_namespace(namespace: Mapping[str, object]) -> bool:
@@ -143,7 +190,7 @@ def _order(base: Baseline, namespace: Mapping[str, object], changed: list[str]) 
 def _rewritten(base: Baseline, namespace: Mapping[str, object], written: Collection[str]) -> list[str]:
     """All names of containers in which there may be something else than in those that they had in the copy."""
     same = {name: id(value) for name, value in namespace.items() if base.identities.get(name) == id(value)}
-    there = {same[name] for name in same.keys() & written if type(namespace[name]) in _WITH_SETS}
+    there = {same[name] for name in same.keys() & written if _may_be_by_value(namespace[name])}
     return [name for name, identity in same.items() if identity in there]
 
 
@@ -152,15 +199,19 @@ def _are_known(
 ) -> bool:
     """Whether nothing was written into an object that is still there. What was bound anew is looked at in `_told`.
 
-    Only of what the baseline holds it is certain that no other object has its identity by now.
+    Only of what the baseline holds, or a library, it is certain that no other object has its identity by now. What is
+    imported again was bound and not changed.
     """
     there = [name for name in written if name in namespace]
-    return all(name in changed or name in base.plain for name in there)
+    return all(
+        name in changed or name in base.plain or library_objects.told_of(namespace[name]) is not None
+        for name in there
+    )
 
 
 def _may_go(names: Collection[str], base: Baseline, same: Mapping[int, str]) -> bool:
     """Whether what these names had in the copy does nothing when they let go of it."""
-    harmless = base.plain.keys() | base.values | base.closed
+    harmless = base.plain.keys() | base.values | base.inert
     return all(name in harmless or base.identities[name] in same for name in names)
 
 
@@ -168,7 +219,7 @@ def _told(
     base: Baseline, namespace: dict[str, object], changed: list[str], same: Mapping[int, str]
 ) -> list[_Told] | None:
     """Each name with another one that has the same object by then; or `_how` it is told by itself."""
-    told, had = list[_Told](), dict(same)
+    told, had, known = list[_Told](), dict(same), None
     for name in changed:
         identity = id(namespace[name])
         if identity in had:
@@ -176,28 +227,63 @@ def _told(
         elif _is_small(namespace[name]) and _is_one(namespace[name]):
             told.append((name, None, namespace[name]))
             had[identity] = name
-        elif _is_unshared(name, namespace, base) and (how := _how(namespace[name])) is not None:
+        else:
+            if known is None and plain_frames.is_frame(namespace[name]):
+                known = plain_frames.axes_of((each, namespace[each]) for each in same.values())
+            how = _how(name, namespace, base, known or {})
+            if how is None:
+                return None
             told.append((name, *how))
             had[identity] = name
-        else:
-            return None
     return told
 
 
-def _how(value: object) -> tuple[EllipsisType | bool | None, object] | None:
-    """How an object is told that only names have: what stands for it, with a word that says what that is."""
-    if isinstance(value, set):
+def _how(name: str, namespace: dict[str, object], base: Baseline, known: plain_frames.Known) -> _How | None:
+    """How an object is told that only names have, or a library: a word for what it is, and what stands for it."""
+    if (there := library_objects.told_of(namespace[name])) is not None:
+        return _OF_LIBRARY, there
+    if plain_arrays.is_one(namespace[name]) or _is_unshared(name, namespace, base):
+        return _how_by_itself(namespace[name], namespace, known)
+    return None
+
+
+def _how_by_itself(value: object, namespace: dict[str, object], known: plain_frames.Known) -> _How | None:
+    if type(value) is set:
         told = plain_sets.told_of(value) if _parts_of_set(value) is not None else None
         return None if told is None else (_SET, told)
     if _parts_of(value) is not None:
         return None, value
-    file = _file(value)
-    return None if file is None else (_CLOSED, file)
+    for kind, other in (
+        (_ARRAY, plain_arrays.told_of(value)),
+        (_FRAME, plain_frames.told_of(value, namespace, known)),
+        (_FUNCTION, plain_functions.told_of(value, namespace)),
+        (_CLOSED, _file(value)),
+    ):
+        if other is not None:
+            return kind, other
+    return None
 
 
 def _file(value: object) -> closed_files.Told | None:
     told = told_of(value)
     return told if told is not None and closed_files.can_be_rebuilt(told) else None
+
+
+def _is_inert(value: object, namespace: Mapping[str, object]) -> bool:
+    """Whether it does nothing when it goes, if it is no container."""
+    if type(value) is FunctionType:
+        return plain_functions.told_of(value, namespace) is not None
+    return (
+        plain_arrays.is_inert(value)
+        or plain_frames.is_inert(value)
+        or told_of(value) is not None
+        or library_objects.told_of(value) is not None
+    )
+
+
+def _may_be_by_value(value: object) -> bool:
+    """Whether it is of a kind that `_by_value` may have found, and can be written into."""
+    return type(value) in _WITH_SETS or plain_arrays.is_plain(value)
 
 
 def _is_small(value: object) -> bool:
@@ -212,15 +298,20 @@ def _by_value(namespace: Mapping[str, object]) -> Iterator[str]:
     for identity in map(id, namespace.values()):
         held[identity] = held.get(identity, 0) + 1
     for name in names:
-        if type(namespace[name]) in _WITH_SETS and _count(namespace[name]) == held[id(namespace[name])] + 1:
-            parts = (
-                _parts_of_set(namespace[name]) if type(namespace[name]) is set else _parts_of(namespace[name])
-            )
+        if _may_be_by_value(namespace[name]) and _count(namespace[name]) == held[id(namespace[name])] + 1:
+            parts = _parts_of_any(namespace[name])
             left -= _MOST_PARTS if parts is None else parts + 1
             if left < 0:
                 return
             if parts is not None:
                 yield name
+
+
+def _parts_of_any(value: object) -> int | None:
+    """How much is to be looked at, in something that `_how_by_itself` would tell of; None for anything else."""
+    if type(value) is set:
+        return _parts_of_set(value)
+    return _parts_of(value) if type(value) in _CONTAINERS else 0
 
 
 def _parts_of(value: object) -> int | None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.snapshots.beginning import Beginning
-from cenote_worker.in_jail.snapshots.bindings import Baseline, difference
+from cenote_worker.in_jail.snapshots.bindings import Baseline, Sources, difference
+from cenote_worker.in_jail.snapshots.free_memory import FreeMemory, Withheld
 from cenote_worker.in_jail.snapshots.frozen import fork_beside, freeze
 from cenote_worker.in_jail.snapshots.holdings import Holdings
 from cenote_worker.in_jail.snapshots.huge_pages import HugePages
@@ -33,6 +35,7 @@ from cenote_worker.in_jail.snapshots.line import (
     unpacked,
 )
 from cenote_worker.in_jail.snapshots.own_files import Parting
+from cenote_worker.in_jail.snapshots.pulse import ring
 from cenote_worker.in_jail.sockets import pair, socket_of
 
 _fstat = os.fstat
@@ -77,17 +80,20 @@ class Copies:
         self,
         line: int,
         *,
+        pulse: int,
         beginning: Beginning,
         files: KeptFiles,
         namespace: dict[str, object],
+        sources: Sources,
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
         adopt: Callable[[int, bytes], None],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
-        """line: descriptor of the line to the warden, -1 for none. beginning: what keeps the state as it is now.
+        """line: descriptor of the line to the warden, -1 for none. pulse: that of the timer that rouses it, likewise.
 
-        files: the working directory, kept with each copy.
+        beginning: what keeps the state as it is now. files: the working directory, kept with each copy. sources: see
+        `difference`.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
@@ -95,8 +101,14 @@ class Copies:
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
+        self._news = select.poll()
+        """Tells whether something came on the line: asked before each cell and behind it, and hardly ever it has."""
+        if line >= 0:
+            self._news.register(line, select.POLLIN)
+        self._pulse = pulse
         self._files = files
         self._namespace = namespace
+        self._sources = sources
         self._keep = keep
         self._quiet = quiet
         self._adopt = adopt
@@ -104,6 +116,9 @@ class Copies:
         self._safety = ForkSafety()
         self._imported = Imported()
         self._huge_pages = HugePages()
+        self._free_memory = FreeMemory()
+        self._withheld = Withheld(())
+        """What this process, a copy, does not have."""
         self._is_beginning = beginning.is_kept
         """Whether this is what the worker began with: nobody has asked anything of it yet."""
         self._changed = True
@@ -140,6 +155,11 @@ class Copies:
         self._bound = None if self._changed else bound_only
         self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
+
+    def may_differ(self) -> None:
+        """Code of the user's may have run that is no cell: of the latest copy no state is told any more."""
+        if self._latest is not None:
+            self._latest = replace(self._latest, names=None)
 
     def begun(self) -> None:
         """Something is asked that may make another state of the one that the worker began with."""
@@ -196,6 +216,7 @@ class Copies:
         with here, suppress(OSError):
             with there:
                 say(self._line, {"op": "forgo"}, there)
+                self._ring()
             here.settimeout(_FORGOING_SECONDS)
             if here.recv(len(FORGONE)) == FORGONE:
                 self._unkept, self._latest = _FORESEEN, None
@@ -260,14 +281,20 @@ class Copies:
         here, there = pair(socket.SOCK_SEQPACKET)
         with there:
             say(self._line, {"op": "lend", "step": step}, there)
+            self._ring()
         return here
+
+    def _ring(self) -> None:
+        """The warden may be at leisure where no copy is kept; see there."""
+        if self._latest is not None and self._latest.pid == BEGINNING:
+            ring(self._pulse)
 
     def _is_told(self, line: socket.socket) -> bool:
         """Whether it was enough to tell the warden what has been bound since the latest copy."""
         latest = self._latest
         if self._bound is None or latest is None or latest.names is None:
             return False
-        bindings = difference(latest.names, self._namespace, self._bound)
+        bindings = difference(latest.names, self._namespace, self._bound, self._sources)
         # A file may be open still that nobody has a name for.
         if bindings is None or self._holdings() != latest.holdings:
             return False
@@ -294,13 +321,24 @@ class Copies:
         names = Baseline.of(self._namespace)
         here, there = pair(socket.SOCK_SEQPACKET)
         with here, there, Parting(needed=bool(holdings.positions)) as parting:
-            pid = fork_beside()
+            pid = self._fork()
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
                 self._latest = _Latest(pid=pid, names=names, holdings=holdings)
                 return False
             return self._freeze(here, there, holdings, parting, names)
+
+    def _fork(self) -> int | None:
+        """See `fork_beside`."""
+        self._withheld = self._free_memory.withhold()
+        pid: int | None = os.getpid()
+        try:
+            pid = fork_beside()
+        finally:
+            if pid is not None:
+                self._withheld.give_back()
+        return pid
 
     def _tell_beginning(self, line: socket.socket) -> None:
         files = self._files.keep()
@@ -317,6 +355,8 @@ class Copies:
         """Takes note of which copies there still are. Raises OSError."""
         if _fstat(line.fileno()).st_ino != self._inode:
             raise OSError(errno.EBADF, "a cell has closed the line to the warden")
+        if not self._news.poll(0):
+            return
         with suppress(BlockingIOError, ValueError):
             while (heard := hear(line, AT_ONCE)) is not None:
                 if self._latest is not None and heard.message.get("gone") == self._latest.pid:
@@ -352,6 +392,7 @@ class Copies:
 
     def _go_on(self, told: Message) -> None:
         """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
+        self._withheld.make_up()
         self._wanted = number(told, "files")
         bindings = told.get("bindings")
         if isinstance(bindings, str):

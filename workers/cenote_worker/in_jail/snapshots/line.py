@@ -14,13 +14,13 @@ from typing import Final
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.sockets import socket_of
 
-MAX_MESSAGE: Final = 16_384
+MAX_MESSAGE: Final = 40_960
 """Bytes of one message, either way."""
 
 MAX_LABEL: Final = 100
 """Characters of a label: a list of all of them must fit one message of the warden's."""
 
-MAX_BINDINGS: Final = 8_192
+MAX_BINDINGS: Final = 24_576
 """Bytes of the bindings of one step: as text they are a third more, and must fit a message."""
 
 FORGONE: Final = b"forgone"

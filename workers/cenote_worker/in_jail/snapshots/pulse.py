@@ -28,6 +28,14 @@ def beating(timer: int) -> Iterator[None]:
         _set(timer, 0, 0)
 
 
+def ring(timer: int) -> None:
+    """Somebody waits for the warden, which may leave what it is told for a while. Not for a cell that shares memory
+    with a copy: that would be weighed. timer: -1 for none.
+    """
+    if timer >= 0:
+        _set(timer, 1, 0)
+
+
 def _set(timer: int, first: int, every: int) -> None:
     try:
         libc.set_timer(timer, first, every)

@@ -36,14 +36,16 @@ class PostgresqlServer:
         self._control("stop", "--mode", "immediate")
 
     @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """It answers nobody, and refuses nobody: as a machine that hangs."""
-        main = int((self._data / "postmaster.pid").read_text().split()[0])
-        os.kill(main, signal.SIGSTOP)
+    def stopped(self, *connections: int) -> Iterator[None]:
+        """It answers nobody, and refuses nobody: as a machine that hangs. connections: processes that serve some."""
+        stopped = (int((self._data / "postmaster.pid").read_text().split()[0]), *connections)
+        for process in stopped:
+            os.kill(process, signal.SIGSTOP)
         try:
             yield
         finally:
-            os.kill(main, signal.SIGCONT)
+            for process in stopped:
+                os.kill(process, signal.SIGCONT)
 
     def execute(self, statement: str) -> None:
         """Runs one outside of any transaction."""

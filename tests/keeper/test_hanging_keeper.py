@@ -1,0 +1,221 @@
+"""A keeper that is at a standstill holds up nobody who can do without it, and goes on where it stood."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from tests.cluster.standing import keeper_of
+from tests.waiting import PATIENCE, until
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.cluster.kept_references import KeptReferences
+from cenote_worker.content import Content
+from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
+from cenote_worker.keeper.message import MAX_AWAITED, MAX_RECORD, Message, Operation
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import Origin
+
+MORE = 3 * MAX_AWAITED
+"""Than one socket takes without an answer."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "keeper"
+    ensure_keeper(place)
+    yield place
+    client = KeeperClient(place)
+    client.shut_down()
+
+
+@pytest.fixture
+def stopped(folder: Path) -> Iterator[int]:
+    pid = keeper_of(folder)
+    os.kill(pid, signal.SIGSTOP)
+    yield pid
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
+
+
+def memory(text: bytes) -> int:
+    descriptor = os.memfd_create("test")
+    os.write(descriptor, text)
+    return descriptor
+
+
+def in_time(work: threading.Thread) -> bool:
+    """Five seconds for each answer that it would wait for is many times that."""
+    work.start()
+    work.join(PATIENCE)
+    return not work.is_alive()
+
+
+def test_who_tells_much_does_not_wait(folder: Path, stopped: int) -> None:
+    """More than a socket takes, too. All of it is there when the keeper goes on, and the newest of each key."""
+    client = KeeperClient(folder)
+
+    def tell() -> None:
+        for number in range(MORE):
+            kept = memory(str(number).encode())
+            client.put_soon(f"a/{number}", b"former", [kept])
+            client.put_soon(f"a/{number}", b"newest", [kept])
+            client.put_soon("b", str(number).encode(), [kept])
+            os.close(kept)
+        client.drop_soon("a/0")
+
+    assert in_time(threading.Thread(target=tell, daemon=True))
+    os.kill(stopped, signal.SIGCONT)
+    assert sorted([*(f"a/{number}" for number in range(1, MORE)), "b"]) == client.keys()
+    for number in range(1, MORE):
+        kept = client.get(f"a/{number}")
+        assert kept is not None
+        assert (b"newest", str(number).encode()) == (kept.record, os.pread(kept.descriptors[0], 10, 0))
+        os.close(kept.descriptors[0])
+    kept = client.get("b")
+    assert kept is not None
+    assert str(MORE - 1).encode() == kept.record
+    os.close(kept.descriptors[0])
+    client.close()
+
+
+def test_who_settles_has_nothing_waiting(folder: Path) -> None:
+    """However much is told, it takes no descriptors of this process: whoever fills a new keeper has thousands."""
+    client = KeeperClient(folder)
+    client.put_soon("a/0", b"")
+    client.settle()
+    kept, before = memory(b""), len(os.listdir("/proc/self/fd"))
+    for number in range(MORE):
+        client.put_soon(f"a/{number}", b"", [kept])
+        client.settle()
+        assert before == len(os.listdir("/proc/self/fd"))
+    os.close(kept)
+    assert MORE == len(client.keys("a/"))
+    client.close()
+
+
+def test_what_is_too_much_for_a_socket_waits_elsewhere(folder: Path, stopped: int) -> None:
+    """By its bytes, which fill a socket before its messages do."""
+    client = KeeperClient(folder)
+    for number in range(8):
+        client.put_soon(f"a/{number}", bytes(MAX_RECORD))
+    os.kill(stopped, signal.SIGCONT)
+    assert 8 == len(client.keys("a/"))
+    client.close()
+
+
+def test_who_asks_is_told_that_it_hangs(folder: Path, stopped: int) -> None:
+    """After a while the first time, and then at once; it holds up nobody who only tells. Its answer comes late, and
+    is no answer to the next question.
+    """
+    client = KeeperClient(folder, answer=0.2)
+    client.put_soon("a", b"told")
+    for _ in range(3):
+        with pytest.raises(UnavailableError, match="does not answer"):
+            client.get("a")
+    asking = KeeperClient(folder, answer=PATIENCE)
+    late: list[object] = []
+    waiting = threading.Thread(target=lambda: late.append(asking.get("a")), daemon=True)
+    waiting.start()
+    assert in_time(threading.Thread(target=asking.put_soon, args=("b", b"told"), daemon=True))
+    impatient = KeeperClient(folder, answer=0.1)
+    with pytest.raises(UnavailableError, match="does not answer"):
+        impatient.keys()
+    assert in_time(threading.Thread(target=lambda: [_refused(impatient) for _ in range(10_000)], daemon=True))
+    os.kill(stopped, signal.SIGCONT)
+    waiting.join(PATIENCE)
+    assert b"told" == getattr(late[0], "record", None)
+    until(lambda: not _refused(impatient))
+    kept = impatient.get("b")
+    assert kept is not None
+    assert b"told" == kept.record
+    assert ["a", "b"] == impatient.keys()
+    for each in (client, asking, impatient):
+        each.close()
+
+
+def _refused(client: KeeperClient) -> bool:
+    try:
+        client.get("a")
+    except UnavailableError:
+        return True
+    return False
+
+
+def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
+    """Behind an answer that it has not taken, too: before whatever its successor asks."""
+    keeper = keeper_of(folder)
+    told, go_on = os.pipe(), os.pipe()
+    child = os.fork()
+    if not child:
+        client = KeeperClient(folder)
+        client.put_soon("a", b"answered")
+        os.write(told[1], b"x")
+        os.read(go_on[0], 1)
+        for number in range(MAX_AWAITED - 1):
+            client.put_soon(f"b/{number}", b"told")
+        os.kill(os.getpid(), signal.SIGKILL)
+    os.read(told[0], 1)
+    with connect(folder) as line:  # so the keeper has answered the child
+        Message(kind=Operation.GET, key="a").send(line)
+        assert b"answered" == getattr(Message.receive(line), "record", None)
+    os.kill(keeper, signal.SIGSTOP)
+    try:
+        os.write(go_on[1], b"x")
+        os.waitpid(child, 0)
+        line = connect(folder)
+        Message(kind=Operation.LIST, key="b/").send(line)
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    answer = Message.receive(line)
+    for each in (*told, *go_on, line.detach()):
+        os.close(each)
+    assert answer is not None
+    assert MAX_AWAITED - 1 == len(answer.record.splitlines())
+
+
+def test_what_was_told_to_one_that_is_killed_goes_with_it(
+    folder: Path, stopped: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What waited for it, too; whoever tells goes on with the next, which is filled by others."""
+    client = KeeperClient(folder)
+    for number in range(MORE):
+        client.put_soon(f"a/{number}", b"")
+    os.kill(stopped, signal.SIGKILL)
+    until(lambda: "for want of a keeper" in caplog.text)
+    ensure_keeper(folder)
+    client.put_soon("b", b"")
+    assert ["b"] == client.keys()
+    client.close()
+
+
+def test_a_shared_value_is_not_looked_for_at_once(folder: Path) -> None:
+    """Who serves all others asks apart then, where nobody waits for it."""
+    references = KeptReferences(KeeperClient(folder), "n", 1 << 20)
+    record = references.put(
+        Content(size=3, count=1, inline=b"abc"),
+        VariableInfo(name="", type="bytes", size=3),
+        Origin(tenant="t", runtime="r", step=1),
+        holder="h",
+        lease=60,
+    )
+    until(lambda: _here(references, record.id))
+    os.kill(keeper := keeper_of(folder), signal.SIGSTOP)
+    try:
+        assert in_time(threading.Thread(target=lambda: [_here(references, record.id) for _ in range(1000)]))
+        assert not _here(references, record.id)
+    finally:
+        os.kill(keeper, signal.SIGCONT)
+    until(lambda: _here(references, record.id))
+
+
+def _here(references: KeptReferences, reference: str) -> bool:
+    content = references.content_here(reference, "t")
+    if content is not None:
+        content.close()
+    return content is not None

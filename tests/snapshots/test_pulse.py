@@ -1,0 +1,49 @@
+"""The timer between a worker and its warden."""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Iterator
+
+import pytest
+
+from cenote_security.walls import libc_unsafe as libc
+from cenote_worker.in_jail.snapshots.pulse import beating, ring
+
+
+@pytest.fixture
+def timer() -> Iterator[int]:
+    descriptor = libc.timerfd()
+    yield descriptor
+    os.close(descriptor)
+
+
+def beats(timer: int, milliseconds: int) -> int:
+    """How many there are by the time that there is one."""
+    poll = select.poll()
+    poll.register(timer, select.POLLIN)
+    return int.from_bytes(os.read(timer, 8), "little") if poll.poll(milliseconds) else 0
+
+
+def test_whoever_rings_is_heard_at_once(timer: int) -> None:
+    """And once: what follows is no cell that runs for long."""
+    ring(timer)
+    assert 1 == beats(timer, 10_000)
+    assert 0 == beats(timer, 20)
+
+
+def test_where_no_copies_are_kept_nobody_is_there_to_hear() -> None:
+    """Nor where a cell has closed the timer."""
+    ring(-1)
+    closed = libc.timerfd()
+    os.close(closed)
+    ring(closed)
+
+
+def test_a_long_cell_is_told_of_until_it_ends(timer: int) -> None:
+    """Again and again, and then no more."""
+    with beating(timer):
+        assert beats(timer, 10_000) >= 1
+        assert beats(timer, 10_000) >= 1
+    assert 0 == beats(timer, 20)

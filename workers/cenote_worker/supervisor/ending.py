@@ -1,0 +1,128 @@
+"""How a jail comes to its end for a supervisor: sentenced, buried when it is gone, or left to a successor."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from cenote_security.errors import JailLostError
+from cenote_worker.supervisor.account import Account, Spent
+from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.chronicle import Chronicle
+from cenote_worker.supervisor.farewell import decline
+from cenote_worker.supervisor.grip import Grip
+from cenote_worker.supervisor.host_watch import HostWatch
+from cenote_worker.supervisor.intake import Intake
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.protocol import Ask, Conversation
+from cenote_worker.supervisor.reactor import Reactor
+from cenote_worker.supervisor.record import Record
+from cenote_worker.supervisor.successors import Successors
+from cenote_worker.supervisor.work import Work
+
+
+class Ending:
+    """Of one jail.
+
+    death: set when it has ended. is_left: a successor may go on; nothing is read or decided here any more.
+    """
+
+    def __init__(
+        self,
+        work: Work,
+        *,
+        reactor: Reactor,
+        lock: threading.RLock,
+        account: Account,
+        chronicle: Chronicle,
+        conversation: Conversation,
+        successors: Successors,
+        intake: Intake,
+        hosts: HostWatch,
+        ends: JailEnds,
+        grip: Grip,
+    ) -> None:
+        self._work = work
+        self._reactor = reactor
+        self._lock = lock
+        self._account = account
+        self._chronicle = chronicle
+        self._conversation = conversation
+        self._recovery, self._control = successors.recovery, successors.control
+        self._parking = successors.parking
+        self._intake = intake
+        self._hosts = hosts
+        self._ends = ends
+        self._grip = grip
+        self._sentence: Death | None = None
+        self.death: Death | None = None
+        self.is_left = False
+
+    @property
+    def is_sentenced(self) -> bool:
+        """Whether the jail is about to be ended, or was."""
+        return self._sentence is not None
+
+    def end(self, death: Death) -> None:
+        """See `Supervisor.end`."""
+        with self._lock:
+            if self.death is None and self._sentence is None:
+                self._sentence = death
+                self._intake.deafen()
+                self._grip.kill()
+
+    def bury(self, found: Death) -> None:
+        """The jail has ended: `found` is what is known of it unless we sentenced it ourselves."""
+        with self._lock:
+            if self.death is not None:
+                return
+            # Nothing from a jail that broke the protocol.
+            self._intake.last_words(trusted=self._sentence is None or self._sentence.reason != "protocol")
+            self.death = self._sentence or self._recovery.struck or self._account.explain(found)
+            self._conversation.end()
+            running, self._work.running = self._work.running, None
+            waiting = self._work.take_waiting()
+        spent = self._account.spent()
+        self._account.close()
+        self._control.close()
+        self._release()
+        if running is not None:
+            self._report_lost(running, self.death, spent)
+        for request in waiting:
+            decline(request, self.death)
+        self._chronicle.ended(self.death)
+
+    def leave(self) -> None:
+        """Lets go of a jail to which it is deaf. Neither on the reactor's thread nor under the lock: waits for it."""
+        over = threading.Event()
+        self._reactor.call_soon(lambda: self._leave(over))
+        over.wait()
+
+    def deafen(self) -> None:
+        """Under the lock: from now on all that is said is for a successor."""
+        self.is_left = True
+        self._intake.deafen()
+        self._hosts.deafen()
+
+    def _leave(self, over: threading.Event) -> None:
+        try:
+            with self._lock:
+                self._account.let_go()
+                self._release()
+        finally:
+            over.set()
+
+    def _report_lost(self, running: Record, death: Death, spent: Spent) -> None:
+        running.rearm(None)
+        if running.request.ask is Ask.EXECUTE:
+            result = running.lost(death, self._work.take_background(), spent, time.monotonic())
+            running.request.listener.done(result)
+        else:
+            running.request.listener.done(JailLostError(death.describe()))
+
+    def _release(self) -> None:
+        self._parking.close()
+        self._intake.close()
+        self._reactor.unwatch(self._ends.control.fileno())
+        self._hosts.close()
+        self._grip.release()
