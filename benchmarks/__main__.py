@@ -7,6 +7,7 @@ import sys
 from importlib import import_module
 
 KINDS = {
+    "data": "a function over a Ray Dataset, in jails and without",
     "harness": "steps that a patch has run again, against those it truly affects",
     "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",

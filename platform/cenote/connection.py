@@ -20,6 +20,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
 if TYPE_CHECKING:
+    from cenote.jobs import Jobs
     from cenote.platform_team import PlatformTeam, TeamStatus
     from cenote.runtime.remote.platform_client import PlatformClient
     from cenote.team.budget import Budget
@@ -201,6 +202,13 @@ class Platform:
         from cenote.runtime.remote.teams import TeamClient
 
         return [status_of(message) for message in self._ask(TeamClient(self._destination).all())]
+
+    @property
+    def jobs(self) -> Jobs:
+        """Its batch jobs: `submit`, `get`, `list`."""
+        from cenote.jobs import Jobs
+
+        return Jobs(self._destination)
 
     def describe(self) -> PlatformInfo:
         """What it is, and what the token may do there."""

@@ -2,26 +2,34 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.cluster.standing import StandingPlatform, living_in
 from tests.waiting import until
 
+from cenote.gateway.restarts import MOST
+
 STANDING = pytest.StashKey[StandingPlatform]()
 
 
 @pytest.fixture
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> StandingPlatform:
-    """It ends with the last test here, not with the run, whose process goes on with other folders."""
+    """It ends with the last test here, not with the run, whose process goes on with other folders.
+
+    One that would not be started again much oftener, since tests have killed it, makes room for another.
+    """
     folder = request.node.getparent(pytest.Dir)
-    if STANDING not in folder.stash:
-        standing = StandingPlatform(tmp_path_factory.mktemp("standing"))
+    standing = folder.stash.get(STANDING, None)
+    if standing is not None and standing.restarts > MOST - 3:
+        end(standing)
+        standing = None
+    if standing is None:
+        if STANDING not in folder.stash:
+            folder.addfinalizer(lambda: end(folder.stash[STANDING]))
+        standing = folder.stash[STANDING] = StandingPlatform(tmp_path_factory.mktemp("standing"))
         standing.up()
-        folder.addfinalizer(partial(end, standing))
-        folder.stash[STANDING] = standing
-    return folder.stash[STANDING]
+    return standing
 
 
 def end(standing: StandingPlatform) -> None:

@@ -17,6 +17,8 @@ from tests.cluster.standing import living_in
 from tests.processes import title
 from tests.waiting import until
 
+from cenote.gateway.own_cluster_unsafe import RAY
+
 QUICK_NEWS = {
     "RAY_health_check_initial_delay_ms": "0",
     "RAY_health_check_period_ms": "1000",
@@ -31,6 +33,7 @@ _STORE = 256 * 1024 * 1024
 class RayMachine:
     """The head of a cluster, or another machine of the one at `head`. Its processes are a session of their own.
 
+    client_port: of a server for drivers that are elsewhere, which is dear to start; 0 for none.
     prefix: of its command, such as what enters a network namespace, where it has the address `ip`.
     """
 
@@ -46,12 +49,13 @@ class RayMachine:
         # Not where TMPDIR says: the path of a socket has 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="ct-ray-", dir="/tmp"))
         self.address = head or f"{ip}:{free_port()}"
+        program = ("-m", "ray.scripts.scripts") if client_port else ("-c", RAY)
         with (self.folder / "said").open("wb") as said:
             self._process = subprocess.Popen(
                 [
-                    *(*prefix, sys.executable, "-P", "-m", "ray.scripts.scripts", "start", "--block"),
-                    *([f"--address={head}"] if head else self._head(client_port or free_port())),
-                    *(f"--node-ip-address={ip}", "--disable-usage-stats"),
+                    *(*prefix, sys.executable, "-P", *program, "start", "--block"),
+                    *([f"--address={head}"] if head else self._head(client_port)),
+                    *(f"--node-ip-address={ip}", "--disable-usage-stats", "--include-log-monitor=false"),
                     *("--num-cpus=1", f"--object-store-memory={_STORE}"),
                 ],
                 env=dict(environment) | QUICK_NEWS,
@@ -65,7 +69,8 @@ class RayMachine:
     def _head(self, client_port: int) -> list[str]:
         return [
             *("--head", f"--port={self.address.rpartition(':')[2]}", f"--temp-dir={self.folder}"),
-            *("--include-dashboard=false", f"--ray-client-server-port={client_port}"),
+            *("--include-dashboard=false", "--no-monitor"),
+            *([f"--ray-client-server-port={client_port}"] if client_port else []),
         ]
 
     def wait(self) -> None:

@@ -19,8 +19,11 @@ from cenote.gateway.cluster_nodes import HOSTS
 SPARE = 8
 """Descriptors that a process may have more than at first: lines to others, which come and go."""
 
-BOUNDED = {"runtime actor: processes": HOSTS, "keeper: descriptors, most": 8 * HOSTS}
-"""What stays, once it was needed, for the next. The keeper has some lines to each of the actors."""
+BOUNDED = {"runtime actor: processes": HOSTS}
+"""What stays, once it was needed, for the next."""
+
+LINES = 6
+"""That each of those has to the keeper, whoever of its clients has asked or told something."""
 
 KEPT = ("runtime/", "spare/", "value/", "spilled/", "lease/")
 
@@ -66,6 +69,7 @@ class Accounts:
             levels[f"keeper: entries {kind}"] = len(self._platform.kept(kind))
         for pid in self._platform.marked():
             self._count_process(pid, levels)
+        levels["keeper: descriptors, most"] -= LINES * levels["runtime actor: processes"]
         levels["nursery: control groups of jails"] = sum(map(len, map(_folders, self._groups)))
         held = {folder for pid in self._platform.marked() for folder in _groups_of(pid)}
         levels["nobody: control groups"] = sum(group.exists() for group in self._groups - held)

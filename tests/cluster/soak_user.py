@@ -26,6 +26,7 @@ SMALL = SandboxPolicy(preload=(), memory="256MiB")
 LINES = "".join(f"line {number}\n" for number in range(200))
 DIE = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 KILLED = ("lost", "rolled_back")
+BACK = "the namespace is back as it was"
 
 SHORT = 8.0
 """Seconds of leases, so that what a killed user has held is seen to go within the test."""
@@ -115,8 +116,13 @@ class User:
             self._expect(other, "data[-1]", str(number))
 
     def _attach(self, runtime: PythonRuntime) -> None:
+        """A new author has lost nothing: what they miss, the owner is told of."""
         with runtime.attach("guest", scope="private") as guest:
-            self._expect(guest, "mine = 1; shared.count", str(self._count_to))
+            result = guest.execute("mine = 1; shared.count")
+            self._check(result)
+            if result.value != (count := str(self._count_to)):
+                self._expect(runtime, "count", count)
+                self.wrong.append(f"shared.count gave {result} in place of {count}")
 
     def _go_back(self, runtime: PythonRuntime) -> None:
         kept = runtime.snapshot()
@@ -142,6 +148,8 @@ class User:
     def _check(self, result: ExecutionResult) -> None:
         if result.state in KILLED:
             raise Told(str(result.error))
+        if back := [told for told in result.news if BACK in told]:  # its process was killed between two cells
+            raise Told(back[0])
         if not result.success:
             self.wrong.append(str(result))
 

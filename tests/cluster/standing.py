@@ -36,7 +36,7 @@ class StandingPlatform:
         self._prefix = tuple(prefix)
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "RAY_"))}
         homes = {f"XDG_{each.upper()}_HOME": str(folder / each) for each in ("state", "config")}
-        self.environment = kept | homes
+        self.environment = kept | homes | {"HOME": str(folder)}  # where Ray would find a token of the user's
         self._state = folder / "state" / "cenote"
         self._config = folder / "config" / "cenote"
         self.address = ""
@@ -56,6 +56,11 @@ class StandingPlatform:
         """Whether it is ready."""
         running = running_at(self._state / "daemon.lock")
         return running is not None and running.address != ""
+
+    @property
+    def restarts(self) -> int:
+        """How often its process was started again."""
+        return (self._state / "platform.log").read_text(errors="replace").count("and is started again")
 
     @property
     def watcher(self) -> int:
@@ -150,10 +155,16 @@ def keeper_of(folder: Path) -> int:
 
 
 def _holder(lock: Path) -> int:
-    until(lambda: running_at(lock) is not None)
-    running = running_at(lock)
-    assert running is not None
-    return running.pid
+    """Waits for the next one, where the holder was killed just now."""
+    found = []
+
+    def looked() -> bool:
+        found.append(running_at(lock))
+        return found[-1] is not None
+
+    until(looked)
+    assert found[-1] is not None
+    return found[-1].pid
 
 
 def living_in(session: object) -> list[int]:

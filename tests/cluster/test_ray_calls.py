@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
+import ray
+from ray.exceptions import GetTimeoutError
 
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
-from cenote_worker.cluster.ray_calls import ask
+from cenote_worker.cluster.node import HostGone
+from cenote_worker.cluster.ray_calls import ask, looked_up
 
 
 def test_an_answer_that_says_no_is_an_answer() -> None:
@@ -36,3 +40,25 @@ def test_nobody_waits_for_an_actor_once_the_platform_ends() -> None:
     with pytest.raises(UnavailableError, match="ended"):
         ask(actor, "runtime", "rt_1", ending=ending)
     assert [1] == asked
+
+
+def test_an_actor_that_hangs_is_asked_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a pause of the whole machine the first answer is late, and nothing hangs; then it counts as gone."""
+    asked: list[int] = []
+    late = [GetTimeoutError("late"), GetTimeoutError("late"), GetTimeoutError("late")]
+
+    def get(reference: int, timeout: float) -> str:
+        assert timeout == 2.0
+        if reference <= len(late):
+            raise late[reference - 1]
+        return "facts"
+
+    def look() -> Any:
+        asked.append(1)
+        return len(asked)
+
+    monkeypatch.setattr(ray, "get", get)
+    with pytest.raises(HostGone):
+        looked_up(look, 2.0)
+    assert "facts" == looked_up(look, 2.0)
+    assert 4 == len(asked)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -14,7 +16,8 @@ from tests.waiting import until
 import cenote
 from cenote import CaveAgent, PythonRuntime, SandboxPolicy, Variable
 from cenote.models import ScriptedModel
-from cenote_security.errors import RuntimeLostError
+from cenote.runtime.remote.channels import DEADLINE
+from cenote_security.errors import RuntimeLostError, UnavailableError
 
 
 @pytest.fixture
@@ -32,6 +35,61 @@ def test_a_cell_goes_on_when_its_supervisor_is_killed(
     kill(*platform.processes("ray::RuntimeActor"))
     check_whole(running)
     assert "13" == runtime.execute("before").value
+
+
+@pytest.mark.long
+def test_a_cell_goes_on_when_its_supervisor_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """It is taken for dead: nobody waits for ever, neither for what it serves nor for a list of all runtimes."""
+    running = Running(runtime)
+    hanging = platform.processes("ray::RuntimeActor")
+    for each in hanging:
+        os.kill(each, signal.SIGSTOP)
+    until(lambda: not set(hanging) & set(platform.processes("ray::RuntimeActor")))
+    check_whole(running)
+    assert "13" == runtime.execute("before").value
+    assert cenote.connect(platform.address, platform.token).runtimes()
+
+
+@pytest.mark.long
+def test_all_goes_on_when_the_agent_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """Whoever has a runtime takes no notice. Whoever asks for one, or after all, is told soon what is so, or waits
+    until the agent was replaced; nobody for ever."""
+    running = Running(runtime)
+    (agent,) = platform.processes("ray::NodeAgent")
+    os.kill(agent, signal.SIGSTOP)
+    here = cenote.connect(platform.address, platform.token)
+    told: set[str] = set()
+
+    def made() -> bool:
+        began = time.monotonic()
+        assert here.runtimes()
+        assert here.describe().nodes
+        try:
+            with PythonRuntime(address=platform.address, token=platform.token) as other:
+                assert "2" == other.execute("1 + 1").value
+        except UnavailableError as error:
+            told.add(str(error))
+            return False
+        finally:
+            assert time.monotonic() - began < 3 * DEADLINE
+        return True
+
+    until(made)
+    assert not told or all("does not answer, and is replaced" in each for each in told)
+    assert [agent] != platform.processes("ray::NodeAgent")
+    check_whole(running)
+    assert "13" == runtime.execute("before").value
+
+
+@pytest.mark.long
+def test_jails_are_started_when_the_nursery_hangs(platform: StandingPlatform, runtime: PythonRuntime) -> None:
+    """It is replaced; what it has started goes on meanwhile."""
+    (nursery,) = platform.processes("ray::NurseryActor")
+    os.kill(nursery, signal.SIGSTOP)
+    assert "13" == runtime.execute("before").value
+    with PythonRuntime(address=platform.address, token=platform.token) as other:
+        assert "2" == other.execute("1 + 1").value
+    assert [nursery] != platform.processes("ray::NurseryActor")
 
 
 def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:

@@ -53,6 +53,17 @@ def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_he
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("words", "command"), [([], "exec"), (["runtime"], "wake")])
+def test_who_names_no_command_is_told_which_there_are(
+    words: list[str], command: str, cenote_here: Cenote
+) -> None:
+    """That they are missing was all that a first try heard."""
+    told = cenote_here(*words)
+    assert (2, "") == (told.returncode, told.stdout)
+    assert f"\n    {command} " in told.stderr
+    assert "error: name one of these commands" in told.stderr
+
+
 @pytest.mark.parametrize("command", [["up"], ["runtime", "ls"]], ids=" ".join)
 def test_what_a_command_does_not_know_is_told_with_its_usage(command: list[str], cenote_here: Cenote) -> None:
     """Not with that of all commands, of which there is nothing to learn."""

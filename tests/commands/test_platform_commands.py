@@ -24,6 +24,7 @@ from tests.waiting import until
 from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
 from cenote_worker.wire.channels import ENVIRONMENT
 
@@ -302,7 +303,30 @@ def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     assert 0 == standing("tenant", "close", "acme").returncode
     assert 3 == standing("status", CENOTE_TOKEN=newer).returncode
     tenants = json.loads(standing("tenant", "ls", "--json").stdout)
-    assert [("acme", False), ("default", True)] == [(each["name"], each["open"]) for each in tenants]
+    assert {"acme": False, "default": True}.items() <= {
+        each["name"]: each["open"] for each in tenants
+    }.items()
+
+
+def test_each_quota_may_be_limited(standing: Cenote) -> None:
+    """In its units; what is no limit is refused with how one is written."""
+    assert 0 == standing("tenant", "create", "bounded").returncode
+    for quota in Quota:
+        assert 0 == standing("tenant", "limit", "bounded", quota, "2").returncode
+        for wrong in ("some", "-1", "1e400"):
+            refused = standing("tenant", "limit", "bounded", "--", quota, wrong)
+            assert (2, True) == (refused.returncode, "; write " in refused.stderr)
+    (limits,) = [
+        each["limits"]
+        for each in json.loads(standing("tenant", "ls", "--json").stdout)
+        if each["name"] == "bounded"
+    ]
+    assert {quota.value: 2000 if quota is Quota.CPUS else 2 for quota in Quota} == limits
+    token = standing("token", "create", "bounded").stdout.strip()
+    assert 0 == standing("tenant", "limit", "bounded", "runtimes", "0").returncode
+    refused = standing("runtime", "create", "etl", CENOTE_TOKEN=token)
+    assert (3, True) == (refused.returncode, "quota" in refused.stderr)
+    assert 0 == standing("tenant", "close", "bounded").returncode
 
 
 def test_the_operators_own_token_is_rotated_where_it_lies(standing: Cenote) -> None:

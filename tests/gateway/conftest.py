@@ -32,8 +32,14 @@ def clock() -> StillClock:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as database:
+def place(tmp_path: Path) -> Path | str:
+    """Of the database."""
+    return tmp_path / "gateway.db"
+
+
+@pytest.fixture
+def database(place: Path | str) -> Iterator[Database]:
+    with Database(place) as database:
         yield database
 
 

@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -89,9 +90,9 @@ def test_a_failed_transaction_leaves_nothing(database: Database) -> None:
     tenants.create("acme")
 
 
-def test_threads_and_other_connections_wait_for_each_other(database: Database) -> None:
+def test_threads_and_other_connections_wait_for_each_other(database: Database, place: Path | str) -> None:
     """Commands on the same machine use the file while the gateway does."""
-    with Database(database.path) as other, ThreadPoolExecutor(4) as pool:
+    with Database(place) as other, ThreadPoolExecutor(4) as pool:
         stores = [Tenants(database), Tenants(other)]
         names = {f"tenant-{number}" for number in range(40)}
         list(pool.map(lambda name: stores[int(name[-1]) % 2].create(name), names))
@@ -124,6 +125,20 @@ def test_what_is_no_database(tmp_path: Path, make: object) -> None:
     path = tmp_path / "gateway.db"
     make(path)  # type: ignore[operator]
     with pytest.raises(DatabaseUnavailableError, match=r"gateway\.db.*cannot be used"):
+        Database(path)
+
+
+def test_what_is_damaged_or_full_says_what_helps(tmp_path: Path, database: Database) -> None:
+    """Neither gets better by trying again."""
+    database.execute(f"PRAGMA max_page_count = {database.rows('PRAGMA page_count')[0]['page_count']}")
+    with pytest.raises(DatabaseUnavailableError, match="full; make room"):
+        deque(Tenants(database).create(f"tenant-{number}") for number in range(10_000))
+    path = tmp_path / "damaged.db"
+    Database(path).close()
+    with path.open("r+b") as file:
+        file.seek(1024)
+        file.write(bytes(range(256)) * 64)
+    with pytest.raises(DatabaseUnavailableError, match=r"malformed; .*put a backup of it back"):
         Database(path)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Protocol
 
 import pytest
@@ -49,11 +50,11 @@ def test_a_scope_implies_no_other(tokens: Tokens, acme: Tenant) -> None:
         principal.require(Scope.RUNTIMES_READ)
 
 
-def test_the_database_holds_no_token(tokens: Tokens, database: Database, acme: Tenant) -> None:
+def test_the_database_holds_no_token(tokens: Tokens, place: Path, acme: Tenant) -> None:
     """A copy of it opens nothing: the secret is in none of its files."""
     token = tokens.issue(acme.id)
     secret = token.text.split("_")[2].encode()
-    files = [path.read_bytes() for path in database.path.parent.iterdir()]
+    files = [path.read_bytes() for path in place.parent.iterdir()]
     assert any(token.id.encode() in content for content in files)
     assert not any(secret in content or secret[:16] in content for content in files)
 
@@ -84,10 +85,10 @@ def test_a_token_ends_when_it_says(tokens: Tokens, acme: Tenant, clock: Clock) -
     assert "expired" not in refusal(tokens, BearerToken.of(token.id, bytes(32)).text)
 
 
-def test_a_revoked_token_is_refused_at_once(tokens: Tokens, acme: Tenant, database: Database) -> None:
+def test_a_revoked_token_is_refused_at_once(tokens: Tokens, acme: Tenant, place: Path | str) -> None:
     """Also by a process that knew it before."""
     token = tokens.issue(acme.id)
-    with Database(database.path) as other:
+    with Database(place) as other:
         Tokens(other).revoke(acme.id, token.id)
     assert "was revoked" in refusal(tokens, token.text)
     tokens.revoke(acme.id, token.id)

@@ -18,8 +18,11 @@ import pytest
 
 from cenote.gateway import daemon, watcher
 from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.verification import entries
 from cenote.gateway.daemon import without_credentials
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.joined_cluster import JoinedCluster, check_address
 from cenote.gateway.launch import Ending, start_platform, stop_platform
@@ -29,6 +32,7 @@ from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote_security.errors import CenoteError, RejectedError, SecretFileError, UnavailableError, UsageError
 from cenote_security.loopback import is_loopback
+from cenote_security.scopes import Scope
 
 STATE = StateFolder(path=Path("/state/cenote"))
 RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
@@ -250,6 +254,43 @@ def test_the_first_token_is_made_once(tmp_path: Path) -> None:
     path.chmod(0o644)
     with Stores(StateFolder(path=tmp_path / "other")) as stores, pytest.raises(SecretFileError):
         leave_token(stores, path)
+
+
+def test_the_first_token_of_an_earlier_version_gets_what_has_come_since(tmp_path: Path) -> None:
+    """It lets its holder do all that there is, and that is on record; one that was made by hand stays as it is."""
+    path = tmp_path / "token"
+    with Stores(StateFolder(path=tmp_path / "state")) as stores:
+        leave_token(stores, path)
+        text = path.read_text()
+        first = stores.tokens.authenticate(text)
+        stores.database.execute("UPDATE tokens SET scopes = ?", "admin runtimes:read")
+        leave_token(stores, path)
+        assert text == path.read_text()
+        assert frozenset(Scope) == stores.tokens.authenticate(text).scopes
+        changes = [entry.event.facts for entry in entries(stores.audit_folder) if entry.event.kind == "token"]
+        assert ["issued", "extended"] == [facts["change"] for facts in changes]
+        path.write_text(stores.tokens.issue(first.tenant, ["runtimes:read"], note="to look at things").text)
+        leave_token(stores, path)
+        assert {Scope.RUNTIMES_READ} == stores.tokens.authenticate(path.read_text()).scopes
+
+
+@pytest.mark.parametrize("is_gone", [True, False], ids=["gone", "empty"])
+def test_a_database_that_is_lost_is_not_made_anew(tmp_path: Path, is_gone: bool) -> None:
+    """A new one would shut all tenants out, and know of nothing that is stored: it is said what to do."""
+    folder = StateFolder(path=tmp_path / "state")
+    with Stores(folder) as stores:
+        stores.recorder.record(Event(kind="token.created", facts={})).result(30)
+    with Stores(folder):
+        pass
+    kept = folder.database.read_bytes()
+    for path in folder.path.glob("gateway.db*"):
+        path.unlink()
+    if not is_gone:
+        folder.database.touch(0o600)
+    with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*put it back .* or move '.*' away"):
+        Stores(folder)
+    folder.database.write_bytes(kept)
+    Stores(folder).close()
 
 
 def test_the_state_is_its_owners_alone(tmp_path: Path) -> None:

@@ -92,11 +92,12 @@ def test_what_another_tenant_has_is_not_there_in_the_same_number_of_steps(
             nonlocal count
             count += 1
 
-        database._connection.set_progress_handler(step, 1)  # nothing else sees what a statement costs
+        # Nothing else sees what a statement costs.
+        database._session._connection.set_progress_handler(step, 1)
         try:
             refusal(ask)
         finally:
-            database._connection.set_progress_handler(None, 0)
+            database._session._connection.set_progress_handler(None, 0)
         return count
 
     assert steps(lambda: runtimes.find(hostile, "other")) == steps(lambda: runtimes.find(hostile, "secret"))

@@ -198,6 +198,27 @@ def test_a_reader_runs_nothing(either: World) -> None:
     assert "read, not run" in str(to_error(frame.failure))
 
 
+def test_a_reader_joins_what_is_there(either: World) -> None:
+    """By its name, as everybody does; it makes nothing, and gives up nothing of what others may want back."""
+    acme, reader = either.user("acme"), either.user("acme", ["runtimes:read"])
+    made = acme.create("etl")
+    joined = reader.create("etl", attach=True)
+    assert made.id == joined.id
+    line = reader.line(joined)
+    line.welcome()
+    assert line.answer(line.send(start=runtime_pb2.Start())).HasField("started")
+    for ask in (
+        lambda: reader.create("other", attach=True),
+        lambda: reader.create("etl"),
+        lambda: reader.create(attach=True),
+        lambda: reader.create("etl", attach=True, partial=True),
+    ):
+        refusal = refused(ask)
+        assert grpc.StatusCode.PERMISSION_DENIED == refusal.code
+        assert "no scope 'runtimes:write'" in refusal.text
+    assert ["etl"] == acme.names()
+
+
 def test_quotas_are_each_tenants_own(world: World) -> None:
     """What goes over them is refused and leaves nothing; what is deleted makes room; others are not touched."""
     acme, rival = world.user("acme"), world.user("rival")
@@ -270,7 +291,7 @@ def test_looking_for_anothers_runtime_takes_no_other_way(world: World) -> None:
     acme, rival = world.user("acme"), world.user("rival")
     secret = acme.create("secret")
     asked: list[str] = []
-    world.stores.tokens._database._connection.set_trace_callback(asked.append)
+    world.stores.tokens._database._session._connection.set_trace_callback(asked.append)
     ways = []
     for name in (secret.id, UNKNOWN):
         refused(lambda name=name: rival.get(name))

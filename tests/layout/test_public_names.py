@@ -12,6 +12,7 @@ PUBLIC = {
     "cenote.errors": "CenoteError NameExistsError OutcomeUnknownError RuntimeLostError UnavailableError "
     "UnsafeValueError UsageError",
     "cenote.harness": "ExecutionState Step",
+    "cenote.jobs": "BadTasksError Job Jobs JobStatus ModelSpec TaskError TaskLog TaskResult",
     "cenote.models": "LiteLLMModel Model OpenAIServerModel ReplayModel ScriptedModel",
     "cenote.agent": "BranchesFailedError BranchOutcome CaveAgent",
     "cenote.rl": "Environment FinalState Score Transition",

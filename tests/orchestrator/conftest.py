@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.orchestrator.forked_works import forked_works
 from tests.orchestrator.studio import Scripts, Studio
 
 FAILED = pytest.StashKey[bool]()
@@ -21,9 +22,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = Path(tmp_path_factory.mktemp("studio"))
-    with pytest.MonkeyPatch.context() as patch, Scripts() as models:
+    with pytest.MonkeyPatch.context() as patch, Scripts() as models, forked_works(folder / "state") as works:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        studio = Studio(folder / "state", models).open()
+        studio = Studio(folder / "state", models, works=works).open()
         yield studio
         studio.close()
 
@@ -33,7 +34,6 @@ def studio(
     _studio: Studio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Studio]:
     """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends."""
-    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")
     _studio.models.lines.clear()
     _studio.models.calls.clear()
     _studio.models.asked.clear()
@@ -45,7 +45,7 @@ def studio(
 
 @pytest.fixture
 def own_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
-    """For a test that ends it."""
+    """For a test that ends it. Whoever works for it begins as everywhere else."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     with Scripts() as models:
         studio = Studio(tmp_path / "state", models).open()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.fakes.openai_server import OpenAIServer, Reply, Request, answer, refusal
+from tests.orchestrator.forked_works import PROGRAM, ForkedWorks
 from tests.processes import everyone, kill, title
 from tests.waiting import PATIENCE, until
 
@@ -53,11 +54,15 @@ class Scripts(OpenAIServer):
 
 @dataclass
 class Studio:
-    """folder: of the platform's state. `open` it, and `close` it; `reopen` is the same platform once more."""
+    """folder: of the platform's state. `open` it, and `close` it.
+
+    works: its processes, where they do not begin as they do everywhere else.
+    """
 
     folder: Path
     models: Scripts
     port: int = 0
+    works: ForkedWorks | None = None
     _opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self, **options: object) -> Studio:
@@ -82,7 +87,13 @@ class Studio:
 
     def orchestrators(self) -> list[int]:
         """Processes of this platform that work on teams."""
-        return [pid for pid in processes("cenote.gateway.teams.process") if str(self.folder) in title(pid)]
+        return self.working("team")
+
+    def working(self, kind: str) -> list[int]:
+        if self.works is not None:
+            return self.works.working(kind)
+        wanted = f'"state": "{self.folder}", "kind": "{kind}"'
+        return [pid for pid in everyone() if PROGRAM in (line := title(pid)) and wanted in line]
 
     def kill_orchestrator(self) -> None:
         until(lambda: len(self.orchestrators()) == 1)  # that of a team which is done may be about to end
@@ -98,7 +109,3 @@ class Studio:
 
 def code(text: str) -> str:
     return f"```python\n{text}\n```"
-
-
-def processes(module: str) -> list[int]:
-    return [pid for pid in everyone() if module in title(pid)]

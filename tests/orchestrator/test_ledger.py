@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cenote.gateway.database import Database
+from cenote.gateway.orchestrators.works import SupersededError
 from cenote.gateway.teams import news as news_module
 from cenote.gateway.teams import runs as runs_module
-from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
+from cenote.gateway.teams.ledger import Ledger, Note
 from cenote.gateway.teams.news import MAX_CONTENT, News, NewsTable
 from cenote.gateway.teams.runs import Runs
 from cenote.gateway.teams.table import TeamRow, Teams

@@ -21,3 +21,15 @@ async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
     assert (("boss", "cleaner"), 1, 1) == (status.members, len(status.runs), status.starts)
     assert [] == [runtime.name for runtime in studio.connect().runtimes()]
     team.delete()
+
+
+async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
+    """As with a team of this process: type, shape and description are what the jail that made it says."""
+    put = "team.put('table', {'a': [1, 2], 'b': [3, 4]})\nkind = team.list()[0]"
+    said = "reply(f\"{kind['type']} {kind['shape']} {kind['description']}\")"
+    studio.models.script(writer=[code(f"{put}\n{said}")])
+    team = studio.team("typed")
+    team.add("writer", model=studio.model("writer"))
+    run = await team.run("Go on.")
+    assert "dict (2,) keys 'a', 'b'" == run.answer
+    team.delete()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 
-from cenote.agent import CaveAgent
+from cenote.agent import AgentResponse, AgentRuntime, CaveAgent
 from cenote.gateway.teams.ledger import Note
 from cenote.gateway.teams.recorded import RecordedTeam
 from cenote.models import ContextLengthError, Message, Model, ModelChunk, ScriptedModel
-from cenote.runtime import AsyncPythonRuntime
-from cenote_security.errors import UsageError
+from cenote.runtime import AsyncPythonRuntime, Variable
+from cenote_security.errors import NameExistsError, UsageError
 from cenote_security.policy import SandboxPolicy
 
 BARE = SandboxPolicy(preload=(), memory="256MiB")
@@ -122,10 +123,60 @@ async def test_once() -> None:
     notes: list[Note] = []
     done: list[str] = []
 
-    async def do() -> None:
-        done.append("do")
+    async def do(what: str) -> None:
+        done.append(what)
 
     for _ in range(2):
         record = RecordedTeam(list(notes), notes.append, lambda _agent, _items: None)
-        await record.once("a", "p", "put x", do, lambda: done.append("again"))
+        await record.once(
+            "a", "p", "put x", partial(do, "do"), lambda: done.append("again"), partial(do, "rest")
+        )
     assert ["do", "again"] == done
+
+
+async def test_once_where_it_was_not_written_down() -> None:
+    """A process was killed in between: what is missing is done, and that is written down."""
+    notes: list[Note] = []
+    done: list[str] = []
+
+    async def do() -> None:
+        raise NameExistsError("x")
+
+    async def rest() -> None:
+        done.append("rest")
+
+    for _ in range(2):
+        record = RecordedTeam(list(notes), notes.append, lambda _agent, _items: None)
+        await record.once("a", "p", "put x", do, lambda: done.append("again"), rest)
+    assert ["rest", "again"] == done
+
+
+async def test_what_was_put_there_and_not_written_down() -> None:
+    """In the middle of a task: what is there is taken up, and the rest put beside it. Only what comes first behind
+    what is on record can have been done; a name that is given later is one too many.
+    """
+    notes: list[Note] = []
+    registered: list[str] = []
+
+    def taken_up(notes: list[Note]) -> RecordedTeam:
+        return RecordedTeam(
+            list(notes), notes.append, lambda _agent, items: registered.extend(item.name for item in items)
+        )
+
+    async def put(port: AgentRuntime, *names: str) -> AgentResponse:
+        await port.inject(*(Variable(name, 1) for name in names))
+        return AgentResponse(content="")
+
+    async with AsyncPythonRuntime(sandbox=BARE) as runtime:
+        first = taken_up(notes)
+        await first.work("a", "lead", "Go", lambda _task: put(first.port("a", runtime.port), "x"))
+        notes = [note for note in notes if note.kind == "task"]  # no more had been written
+        second = taken_up(notes)
+        await second.work("a", "lead", "Go", lambda _task: put(second.port("a", runtime.port), "x", "y"))
+        assert ["x"] == registered
+        assert (True, "2") == (
+            (result := await runtime.execute("x + y")).success,
+            result.value,
+        )
+        with pytest.raises(NameExistsError):
+            await second.work("a", "next", "Go", lambda _task: put(second.port("a", runtime.port), "x"))

@@ -324,3 +324,18 @@ async def test_unknown_runs(studio: Studio) -> None:
     with pytest.raises(CenoteError, match="there is no run"):
         team.cancel(7)
     team.delete()
+
+
+async def test_a_team_that_has_no_member_yet(studio: Studio) -> None:
+    """It is not there, and what makes it is said; so is where to look for runs."""
+    with pytest.raises(UsageError, match=r"there is no team 'empty'.*when it has a member, by `add`"):
+        await studio.team("empty").run("Go on.")
+    team = studio.team("full")
+    studio.models.script(one=[code("reply('done')")])
+    team.add("one", model=studio.model("one"))
+    await team.run("Go on.")
+    with pytest.raises(UsageError, match=r"a text, or a plan of cenote\.plans, not on 3"):
+        await team.run(3)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="there is no run '9' here; `cenote team show"):
+        await team.wait(9)
+    team.delete()

@@ -45,6 +45,18 @@ async def test_the_reported_usage_is_settled() -> None:
     assert (42, 10_000 - 42) == (treasury.spent.tokens, treasury.remaining().tokens)
 
 
+class Nameless(Model):
+    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+        yield ModelTurn("Many.", "stop", TokenUsage(prompt=40, completion=2))
+
+
+async def test_a_model_that_has_no_name() -> None:
+    """One of a user's own class serves agents of a team as it serves an agent alone; no price is known for it."""
+    model, treasury = metered(Nameless(), tokens=10_000)
+    assert ("Many.", "") == ((await model.complete(PROMPT)).text, model.model_id)
+    assert 42 == treasury.spent.tokens
+
+
 async def test_a_call_that_is_not_covered_is_not_made() -> None:
     """Prompt and the longest answer have to fit; nothing is sent otherwise."""
     scripted = ScriptedModel(["Many."])

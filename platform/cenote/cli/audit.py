@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from cenote.cli.exit_status import ExitStatus
+from cenote.cli.parser import COMMAND
 from cenote.terminal.screen import GREEN, RED, Screen
 from cenote_security.errors import UnavailableError
 
@@ -21,7 +22,7 @@ EPILOG = "Exit status: 0 the record is as it was written, 1 it is not, 4 there i
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("audit", help="the record of who did what on the platform here")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
     verifying = verbs.add_parser("verify", help="check every entry, and the head", epilog=EPILOG)
     verifying.add_argument("--json", action="store_true", help="print one JSON object")
     verifying.set_defaults(handler=handle)
@@ -68,11 +69,16 @@ def _tenant_id(name: str) -> str:
 
 
 def moment(text: str) -> int:
-    """Microseconds since the epoch. Raises ValueError."""
+    """Microseconds since the epoch. Raises ArgumentTypeError."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
     if text[-1:] in units and text[:-1].isdecimal():
         return int((time.time() - int(text[:-1]) * units[text[-1]]) * 1e6)
-    return int(datetime.fromisoformat(text).timestamp() * 1e6)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1e6)
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no time; write one such as "2026-11-22T08:00Z", or "2h" for 2 hours ago'
+        ) from None
 
 
 def handle(arguments: argparse.Namespace) -> int:

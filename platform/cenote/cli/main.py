@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 
 from cenote.cli.exit_status import ExitStatus, status_of
-from cenote.cli.parser import Parser
+from cenote.cli.parser import COMMAND, Parser
 from cenote.cli.termination import Terminated, terminable
 from cenote_security.errors import CenoteError
 
@@ -20,12 +20,26 @@ Handler = Callable[[argparse.Namespace], int]
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
-    from cenote.cli import audit, demo, doctor, down, execute, run, runtime, status, team, tenant, token, up
+    from cenote.cli import (
+        audit,
+        demo,
+        doctor,
+        down,
+        execute,
+        job,
+        run,
+        runtime,
+        status,
+        team,
+        tenant,
+        token,
+        up,
+    )
 
     parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (demo, run, execute, doctor, up, down, status, runtime, team, tenant, token, audit):
+    commands = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
+    for command in (demo, run, execute, doctor, up, down, status, runtime, team, job, tenant, token, audit):
         command.add_to(commands)
     return parser
 

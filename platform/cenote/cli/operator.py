@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import UnavailableError
@@ -17,12 +18,13 @@ if TYPE_CHECKING:
 def records() -> Iterator[Database]:
     """The database, closed behind. Raises UnavailableError where no platform has run yet."""
     from cenote.gateway.database import Database
+    from cenote.gateway.database_place import database_place
     from cenote.gateway.state_folder import state_folder
 
-    path = state_folder().database
-    if not path.exists():
-        raise UnavailableError(f"there are no records at {path}; `cenote up` makes them")
-    with Database(path) as database:
+    place = database_place(state_folder())
+    if isinstance(place, Path) and not place.exists():
+        raise UnavailableError(f"there are no records at {place}; `cenote up` makes them")
+    with Database(place) as database:
         yield database
 
 

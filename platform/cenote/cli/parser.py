@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
+from typing import Final, NoReturn
+
+from cenote.cli.exit_status import ExitStatus
+
+COMMAND: Final = "COMMAND"
+"""What stands for one in a usage."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -18,3 +25,10 @@ class Parser(argparse.ArgumentParser):
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")
         return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Whoever names no command is told which there are."""
+        if not message.endswith(f"required: {COMMAND}"):
+            super().error(message)
+        self.print_help(sys.stderr)
+        self.exit(ExitStatus.USAGE, f"\n{self.prog}: error: name one of these commands\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cenote.cli import runtime_exec, runtime_fork, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
+from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
 from cenote.cli.runtime_facts import as_data
@@ -27,7 +28,7 @@ _TITLES = {"steps": "last step"}
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("runtime", help="list, make, use and remove runtimes of a platform")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
     listing = add_verb(verbs, "ls", "list your runtimes", list_all)
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     _add_create(verbs)

@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cenote.cli.exit_status import ExitStatus
+from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant
 from cenote.terminal.screen import BOLD, Screen
 
@@ -23,7 +24,7 @@ _SHOWN = 400
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("team", help="list, follow, set to work and stop teams of a platform")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
     listing = add_verb(verbs, "ls", "list your teams", list_all)
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     showing = add_verb(verbs, "show", "members, runs and steps of a team", show)

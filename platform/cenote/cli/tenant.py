@@ -4,17 +4,29 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any
+from typing import Any, Final
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.operator import note, records
+from cenote.cli.parser import COMMAND
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UsageError
+
+_LIMITS: Final = {
+    "runtimes": "a whole number, such as 10",
+    "memory": 'bytes, or a size such as "8GiB"',
+    "cpus": "a number, such as 2.5",
+    "cells": "a whole number, such as 4",
+    "stored": 'bytes, or a size such as "8GiB"',
+    "teams": "a whole number, such as 10",
+    "jobs": "a whole number, such as 10",
+}
+"""What is limited, and how that is written."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("tenant", help="tenants of the platform here, for its operator")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
     creating = verbs.add_parser("create", help="make a tenant")
     creating.add_argument("name", metavar="NAME")
     creating.add_argument(
@@ -26,11 +38,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing.set_defaults(handler=list_all)
     limiting = verbs.add_parser("limit", help="set what a tenant may have at once")
     limiting.add_argument("name", metavar="NAME")
-    limiting.add_argument("quota", choices=("runtimes", "memory", "cpus", "cells", "stored"))
+    limiting.add_argument("quota", choices=_LIMITS)
     limiting.add_argument(
         "limit",
         metavar="LIMIT",
-        help='such as 10 (runtimes; cells at once), "8GiB" (memory; stored: shared values), 2.5 (cpus), or "none"',
+        help='such as 10 (runtimes; teams; jobs; cells at once), "8GiB" (memory; stored: shared values and states), '
+        '2.5 (cpus), or "none"',
     )
     limiting.set_defaults(handler=limit)
     closing = verbs.add_parser("close", help="refuse all tokens of a tenant from now on")
@@ -113,6 +126,9 @@ def _amount(quota: str, text: str) -> int:
     try:
         if quota in ("memory", "stored"):
             return parse_size(int(text) if text.isdecimal() else text)
-        return int(text) if quota in ("runtimes", "cells") else round(float(text) * 1000)
-    except (ValueError, OverflowError):
-        raise UsageError(f"{text!r} is no limit for {quota}") from None
+        amount = round(float(text) * 1000) if quota == "cpus" else int(text)
+    except (ValueError, OverflowError):  # UsageError is one of the former
+        amount = -1
+    if amount < 0:
+        raise UsageError(f'{text!r} is no limit for {quota}; write {_LIMITS[quota]}, or "none"')
+    return amount

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.operator import note, records
+from cenote.cli.parser import COMMAND
 from cenote.cli.policy_options import positive_seconds
 from cenote.runtime.remote.address import token_file
 from cenote.terminal.screen import Screen
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("token", help="tokens of the platform here, for its operator")
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
     creating = _verb(verbs, "create", "make a token and print it, once", create)
     creating.add_argument(
         "--scope",

@@ -54,13 +54,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--model-endpoint",
         action="append",
         metavar="URL",
-        help="a base URL that models of teams may be at, besides those of their providers; may be repeated",
+        help="a base URL that models of teams and jobs may be at, besides those of their providers; repeatable",
     )
     parser.add_argument(
         "--team-env",
         action="append",
         metavar="NAME",
-        help="a variable, such as OPENAI_API_KEY, that the loops of all teams find; may be repeated (default: none)",
+        help="a variable, such as OPENAI_API_KEY, that processes of teams and jobs find; repeatable (default: none)",
     )
     parser.add_argument(
         "--store",
@@ -68,6 +68,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         default="",
         help="where states of durable runtimes go: a folder, which all machines have, or any URL that fsspec knows "
         "(default: a folder of this machine)",
+    )
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        help="where the platform's records go: a PostgreSQL database, which is remembered; may be in CENOTE_DATABASE "
+        "as well (default: a file of this machine)",
     )
     parser.add_argument(
         "--hibernate-after",
@@ -84,6 +90,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def handle(arguments: argparse.Namespace) -> int:
     screen = Screen()
     options = options_from(arguments)
+    _keep_database(options, arguments.database)
     screen.progress("starting the platform")
     if arguments.foreground:
         os.environ.update({**ENVIRONMENT, **os.environ})
@@ -96,6 +103,15 @@ def handle(arguments: argparse.Namespace) -> int:
         running = start_platform(options, lambda: screen.progress("ending what was begun"))
         show(running, screen, as_json=arguments.json)
     return ExitStatus.OK
+
+
+def _keep_database(options: PlatformOptions, given: str | None) -> None:
+    """What is in the environment is not handed on: others of the platform's processes need not have it."""
+    from cenote.gateway.database_place import DATABASE, keep_database_url
+
+    found = os.environ.pop(DATABASE, None)
+    if url := given or found:
+        keep_database_url(options.state, url)
 
 
 def options_from(arguments: argparse.Namespace) -> PlatformOptions:

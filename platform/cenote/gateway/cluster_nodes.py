@@ -56,6 +56,7 @@ def ray_nodes(
         from cenote.gateway.ray_agents import RayAgents
         from cenote.gateway.ray_nodes import RayNodes
         from cenote_worker.cluster import ray_cluster
+        from cenote_worker.cluster.actor_watch import ActorWatch
 
         try:
             ray_cluster.join(address, key.id)
@@ -77,7 +78,9 @@ def ray_nodes(
             signing.start()
             opened.callback(signing.join, END_SECONDS)
             opened.callback(ending.set)
-        yield RayNodes(key, agents, ending)
+        watch = ActorWatch(agents.by_raylet)
+        threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
+        yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
         # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
         ray_cluster.dissolve()
         forget(options.state)

@@ -1,77 +1,75 @@
-"""The gateway's database: one SQLite file, private to its owner, brought to the current schema when it is opened.
-
-Each commit is on the disk before it returns (WAL with synchronous=FULL): a revoked token stays revoked after a power
-cut. Commands on the same machine may use the file while the gateway does.
-"""
+"""The gateway's database: a file of SQLite's or PostgreSQL by URL, brought to the current schema when opened."""
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
 from cenote.gateway.schema import MIGRATIONS
+from cenote.gateway.session import Row, Session, Value
 
-Value = str | int | float | None
-Row = sqlite3.Row
-"""One row; columns by name."""
-
-_BUSY_SECONDS: Final = 5.0
-"""How long another process's transaction is waited for: ours take milliseconds."""
+NO_LIMIT: Final = 2**63 - 1
+"""For LIMIT, which has to be some number in both."""
 
 
 class Database:
     """Used from any thread; statements wait for each other."""
 
-    def __init__(self, path: Path) -> None:
-        """Opens the file, or makes it. Raises DatabaseUnavailableError, NewerSchemaError."""
-        self.path = path
+    def __init__(self, place: Path | str, *, lost: str = "") -> None:
+        """place: a file, made if need be, or a URL. lost: where there must be one that was used before, what to do
+        when it is gone: another one would let nobody in who was there, and know of nothing that is stored.
+
+        Raises DatabaseUnavailableError, NewerSchemaError; UsageError for a bad URL.
+        """
         self._lock = threading.RLock()
-        with self._explained():
-            _make_private(path)
-            self._connection = _connect(path)
+        self._session = _session(place)
+        self.place = self._session.place
         try:
-            self._migrate()
+            self._migrate(lost)
         except BaseException:
-            self._connection.close()
+            self._session.close()
             raise
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything inside happens, or nothing does. Others may read meanwhile, and not write."""
         with self._lock:
-            self._run("BEGIN IMMEDIATE", ())
+            self._session.begin()
             try:
                 yield
-                self._run("COMMIT", ())
+                self._session.commit()
             except BaseException:
-                if self._connection.in_transaction:
-                    self._run("ROLLBACK", ())
+                if self._session.in_transaction:
+                    self._session.rollback()
                 raise
 
     def execute(self, sql: str, *values: Value) -> int:
-        """Runs one statement: how many rows it changed. Raises sqlite3.IntegrityError for a duplicate."""
+        """Runs one statement: how many rows it changed. Raises DuplicateRowError; a transaction is spoilt then."""
         with self._lock:
-            return self._run(sql, values).rowcount
+            return self._session.run(sql, values)
 
     def row(self, sql: str, *values: Value) -> Row | None:
         """The only row of an answer, None if there is none."""
         rows = self.rows(sql, *values)
         return rows[0] if rows else None
 
-    def rows(self, sql: str, *values: Value) -> list[Row]:
-        with self._lock, self._explained():
-            return self._connection.execute(sql, values).fetchall()
+    def rows(self, sql: str, *values: Value) -> Sequence[Row]:
+        with self._lock:
+            return self._session.rows(sql, values)
+
+    def claim(self) -> None:
+        """For the one gateway that works with it. Raises DatabaseUnavailableError for a second one."""
+        with self._lock:
+            self._session.claim()
 
     def close(self) -> None:
         """Closing twice is fine."""
         with self._lock:
-            self._connection.close()
+            self._session.close()
 
     def __enter__(self) -> Self:
         return self
@@ -79,26 +77,15 @@ class Database:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _run(self, sql: str, values: tuple[Value, ...]) -> sqlite3.Cursor:
-        with self._explained():
-            return self._connection.execute(sql, values)
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.IntegrityError:
-            raise  # a name is taken: whoever asked knows what that means
-        except (sqlite3.Error, OSError) as error:
-            raise DatabaseUnavailableError(self.path, str(error)) from None
-
-    def _migrate(self) -> None:
+    def _migrate(self, lost: str) -> None:
         with self.transaction():
             version = self._version()
             if version > len(MIGRATIONS):
-                raise NewerSchemaError(self.path, version, len(MIGRATIONS))
+                raise NewerSchemaError(self.place, version, len(MIGRATIONS))
             if version == len(MIGRATIONS):
                 return
+            if version == 0 and lost:
+                raise DatabaseUnavailableError(self.place, "it is empty or gone, and there was one", lost)
             for statement in (statement for step in MIGRATIONS[version:] for statement in step):
                 self.execute(statement)
             self.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS))
@@ -112,21 +99,12 @@ class Database:
         return 0
 
 
-def _make_private(path: Path) -> None:
-    """SQLite gives the files that it puts beside the database the mode that the database has.
+def _session(place: Path | str) -> Session:
+    """Each loads what it needs alone: processes of teams and jobs start by the hundred."""
+    if isinstance(place, Path):
+        from cenote.gateway.sqlite_session import SqliteSession
 
-    A file that is there is not opened: closing it would end the locks that this process holds on it by other ways.
-    """
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        path.chmod(0o600)
+        return SqliteSession(place)
+    from cenote.gateway.postgresql_session import PostgresqlSession
 
-
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.row_factory = sqlite3.Row
-    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF"):
-        connection.execute(f"PRAGMA {pragma}")
-    return connection
+    return PostgresqlSession(place)

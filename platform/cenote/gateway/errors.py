@@ -8,29 +8,38 @@ from cenote_security.errors import RejectedError, UnavailableError
 
 
 class DatabaseUnavailableError(UnavailableError):
-    """The gateway's database cannot be read or written now. What was asked for was not done."""
+    """The gateway's database cannot be read or written now. What was asked for was not done.
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(path, reason)
-        self.path = path
+    place: a path, or a URL without its password. remedy: what may help, besides another try.
+    """
+
+    def __init__(self, place: str, reason: str, remedy: str = "") -> None:
+        super().__init__(place, reason, remedy)
+        self.place = place
         self.reason = reason
+        self.remedy = remedy
 
     def __str__(self) -> str:
-        return f"the database {str(self.path)!r} cannot be used: {self.reason}"
+        remedy = f"; {self.remedy}" if self.remedy else ""
+        return f"the database {self.place!r} cannot be used: {self.reason}{remedy}"
+
+
+class DuplicateRowError(RejectedError):
+    """What was to be unique in a table is there already: whoever asked knows what that means."""
 
 
 class NewerSchemaError(UnavailableError):
     """A newer version of Cenote has used this database. It was left as it is."""
 
-    def __init__(self, path: Path, found: int, known: int) -> None:
-        super().__init__(path, found, known)
-        self.path = path
+    def __init__(self, place: str, found: int, known: int) -> None:
+        super().__init__(place, found, known)
+        self.place = place
         self.found = found
         self.known = known
 
     def __str__(self) -> str:
         return (
-            f"the database {str(self.path)!r} has schema {self.found}, this version of Cenote knows {self.known}; "
+            f"the database {self.place!r} has schema {self.found}, this version of Cenote knows {self.known}; "
             f"use the newer version, or another database"
         )
 

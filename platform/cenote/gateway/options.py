@@ -26,8 +26,9 @@ class PlatformOptions:
     case where they lead off the loopback. certificate, key: what the gateway shows to clients, instead of one by the
     platform's own authority.
     preloads: modules that tenants may have preloaded. store, hibernate_after: see States.
-    model_endpoints: base URLs that models of tenants' teams may be at, besides those of their providers.
-    team_environment: names of variables that the processes find which work on teams, such as OPENAI_API_KEY.
+    model_endpoints: base URLs that models of tenants' teams and jobs may be at, besides those of their providers.
+    team_environment: names of variables that the processes find which work on teams and jobs, such as
+    OPENAI_API_KEY.
     shared_memory: bytes of memory for the shared values of one machine; None for half of what it has. What is beyond
     goes to disk, in the folder of the machine's state.
     """

@@ -39,12 +39,19 @@ PORTS_TRIED: Final = 20
 RAY: Final = """
 import sys
 sys.modules["ray.dashboard.optional_deps"] = None
+from ray._private.node import Node
+Node.start_ray_client_server = Node.start_api_server = lambda *_, **__: None
 from ray.scripts.scripts import main
 main()
 """
 """What begins a cluster, without what `ray[default]` would add to it where that is installed: servers that nobody
 here asks, at ports that are open to the network. A raylet does not live without them, nor when they take more than
-fifteen seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983)."""
+fifteen seconds to say where they listen, as they do on a busy machine (ray-project/ray#65983).
+
+Nor does anybody ask the server for drivers elsewhere, or what is left of the dashboard without its pages: each would
+be a process that takes a second to start, while users wait. Ray has no option for that. A Ray that calls these
+methods otherwise starts both, and works as well.
+"""
 
 OBJECT_STORE: Final = 256 * 2**20
 """Bytes. Values of runtimes are never in Ray's store, only what agents answer. Left alone it takes a third of all
@@ -182,8 +189,8 @@ def _start(state: StateFolder) -> OwnCluster:
             [
                 *(sys.executable, "-P", "-c", RAY, "start", "--head", "--block"),
                 *(f"--port={port}", f"--temp-dir={folder}", "--include-dashboard=false"),
-                # Ray starts these whether or not anybody wants them. The first would be where another's is, and the
-                # raylet would wait for the second to say where it is, no longer than for those above.
+                # The first for a Ray that starts it all the same: it would be where another's is. The raylet waits
+                # for the second to say where it is, no longer than for those above.
                 *(f"--ray-client-server-port={clients}", f"--runtime-env-agent-port={environments}"),
                 # There are no machines to add, and what actors print goes to no driver.
                 *("--no-monitor", "--include-log-monitor=false"),

@@ -15,16 +15,20 @@ from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
+from cenote.gateway.jobs.registry import JobRegistry
+from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
+from cenote.gateway.orchestrators.processes import Orchestrators, ProcessOrchestrators
+from cenote.gateway.orchestrators.works import Works
 from cenote.gateway.registry import Registry
 from cenote.gateway.server import GatewayServer
 from cenote.gateway.states import States
 from cenote.gateway.stores import Stores
-from cenote.gateway.teams.orchestrators import Orchestrators, ProcessOrchestrators
 from cenote.gateway.teams.registry import TeamRegistry
+from cenote.gateway.teams.works import TeamWorks
 from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
 from cenote_worker.serving.secured import Secured
@@ -48,8 +52,12 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
         listen = f"{options.host}:{options.port}"
-        orchestrators = _orchestrators(options, stores)
-        opened.push(partial(_end_teams, orchestrators))
+        team_loops, job_loops = (
+            _orchestrators(options, works(stores.database)) for works in (TeamWorks, JobWorks)
+        )
+        for loops in (team_loops, job_loops):
+            opened.push(partial(_end_works, loops))
+        runtimes = Registry(stores, nodes, options.preloads)
         server = GatewayServer(
             stores,
             nodes,
@@ -59,12 +67,10 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             credentials=secured.credentials,
             preloads=options.preloads,
             teams=TeamRegistry(
-                stores,
-                options.state,
-                Registry(stores, nodes, options.preloads),
-                orchestrators,
-                options.model_endpoints,
-                options.preloads,
+                stores, options.state, runtimes, team_loops, options.model_endpoints, options.preloads
+            ),
+            jobs=JobRegistry(
+                stores, options.state, runtimes, job_loops, options.model_endpoints, options.preloads
             ),
         )
         opened.enter_context(closing(server))
@@ -72,7 +78,8 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         opened.callback(server.settle)
         here, elsewhere = called(options.host, server.start())
         running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
-        orchestrators.begin(running.address, secured.authority)
+        for loops in (team_loops, job_loops):
+            loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())
         lock.write(running)
         yield running
@@ -113,15 +120,13 @@ def _secured(options: PlatformOptions, lines: ComponentLines) -> Secured | None:
     return Secured(material=partial(lines.serving, LOOPBACK), clients=not options.relayed)
 
 
-def _orchestrators(options: PlatformOptions, stores: Stores) -> Orchestrators:
+def _orchestrators(options: PlatformOptions, works: Works) -> Orchestrators:
     if options.among_machines:
-        from cenote.gateway.teams.ray_orchestrators import RayOrchestrators
+        from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
 
-        return RayOrchestrators(options.state, stores.team_runs, options.team_environment)
-    return ProcessOrchestrators(
-        options.state, stores.teams, stores.team_runs, stores.team_news, options.team_environment
-    )
+        return RayOrchestrators(options.state, works, options.team_environment)
+    return ProcessOrchestrators(options.state, works, options.team_environment)
 
 
-def _end_teams(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:
+def _end_works(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:
     orchestrators.close(orderly=failed is None)

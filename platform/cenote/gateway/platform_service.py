@@ -151,6 +151,8 @@ class PlatformService(PlatformServiceServicer):
         self, principal: Principal, name: str, *, partial: bool = False, look: bool = False
     ) -> platform_pb2.RuntimeDescription:
         """With what a client needs to go there itself, if it may. partial, look: see RuntimeName."""
+        if partial:  # what cannot be given back is gone for everybody then
+            principal.require(Scope.RUNTIMES_WRITE)
         record = await self._found(principal, name)
         return await self._callers.on_thread(
             lambda: self._description(principal, record, partial=partial, look=look)

@@ -34,6 +34,8 @@ class RayAgents:
         self._lock = threading.Lock()
         self._until = 0.0
         self._known: dict[str, Any] = {}
+        self._agents: dict[str, Any] = {}
+        """By the raylets of their machines."""
         self._names: dict[str, str] = {}
         """Of nodes, by the raylets that carry them."""
         self._asked: dict[str, ray.ObjectRef[str]] = {}
@@ -45,10 +47,18 @@ class RayAgents:
         """What the servers of a node listen at, by what the cluster says; nothing of one that is not there."""
         if self._settings.only_node:
             return self._settings.host
+        return listening(self._settings).get(self.raylet(node), "")
+
+    def raylet(self, node: str) -> str:
+        """The one that carries a node; nothing of one that is not there."""
         with self._lock:
-            names = dict(self._names)
-        hosts = listening(self._settings)
-        return next((hosts.get(raylet, "") for raylet, name in names.items() if name == node), "")
+            return next((raylet for raylet, name in self._names.items() if name == node), "")
+
+    def by_raylet(self) -> dict[str, Any]:
+        """Also those that have not yet said what their node is called."""
+        self()
+        with self._lock:
+            return self._agents
 
     def __call__(self) -> dict[str, Any]:
         with self._lock:
@@ -60,9 +70,10 @@ class RayAgents:
     def _looked(self) -> dict[str, Any]:
         now = time.monotonic()
         self._failed = {raylet: until for raylet, until in self._failed.items() if until > now}
-        agents = ensure_agents(self._settings, without=self._failed.keys())
+        self._agents = agents = ensure_agents(self._settings, without=self._failed.keys())
         if self._settings.only_node:
-            return dict(zip((self._settings.only_node,), agents.values(), strict=False))
+            self._names = dict(zip(agents, (self._settings.only_node,), strict=False))
+            return {name: agents[raylet] for raylet, name in self._names.items()}
         self._names = {raylet: name for raylet, name in self._names.items() if raylet in agents}
         self._asked = {raylet: name for raylet, name in self._asked.items() if raylet in agents}
         for raylet in agents.keys() - self._names.keys() - self._asked.keys():

@@ -30,6 +30,11 @@ LOOK_SECONDS: Final = 3.0
 NEWS_SECONDS: Final = 10.0
 """For all machines together to say more, or to hear of something: their agents may be about to come up."""
 
+_HANGS: Final = (
+    "the agent of machine {node} does not answer, and is replaced if that lasts; what runs there goes on; try again "
+    "in half a minute"
+)
+
 _LEFT: Final = (
     "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
     "{minutes:.0f} minutes, brings back what has a name"
@@ -37,15 +42,19 @@ _LEFT: Final = (
 
 
 class RayNodes:
-    """See Nodes. key: what the keys of runtimes are derived from.
+    """See Nodes. key: what the keys of runtimes are derived from. hangs: whether nobody should wait for the agent of
+    a node, which is about to be replaced.
 
     ending: set when the platform ends. From then on nobody waits for an agent, which may be stuck: what is asked for
     fails, with UnavailableError.
     """
 
-    def __init__(self, key: MasterKey, agents: Agents, ending: threading.Event) -> None:
+    def __init__(
+        self, key: MasterKey, agents: Agents, hangs: Callable[[str], bool], ending: threading.Event
+    ) -> None:
         self._key = key
         self._agents = agents
+        self._hangs = hangs
         self._ending = ending
         self._lock = threading.Lock()
         self._homes: dict[str, str] = {}
@@ -244,7 +253,17 @@ class RayNodes:
 
     def _ask(self, node: str, what: str, *arguments: object) -> Any:
         """An agent's answer. All that it is asked may be asked twice."""
-        return ask(lambda: self._agent(node), what, *arguments, ending=self._ending)
+        return ask(
+            lambda: self._agent(node),
+            what,
+            *arguments,
+            ending=self._ending,
+            check=lambda: self._check(node),
+        )
+
+    def _check(self, node: str) -> None:
+        if self._hangs(node):
+            raise UnavailableError(_HANGS.format(node=node))
 
     def _agent(self, node: str) -> Any:
         agent = self._agents().get(node)

@@ -59,6 +59,11 @@ class ReferenceRelay:
         methods["ListReferences"] = grpc.unary_unary_rpc_method_handler(self._list)
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
+    async def hold(self, principal: Principal, request: reference_pb2.HoldRequest) -> None:
+        """For the platform itself, in a tenant's name. Raises CenoteError and grpc.aio.AioRpcError."""
+        address, metadata = await self._way(principal, request.id)
+        await self._asked(address, "HoldReference", request.SerializeToString(), metadata)
+
     def _passing(self, name: str, kind: _Named) -> Callable[[bytes, Context], object]:
         async def passed(request: bytes, context: Context) -> bytes:
             async with self._callers.served(context, name) as principal:

@@ -17,6 +17,7 @@ from cenote.gateway.audit.events import Subject, access_decided, runtime_created
 from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_hibernation, check_lease
 from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
 from cenote.gateway.nodes import Nodes, Place, RuntimeFacts
+from cenote.gateway.pages import page
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota, shared
 from cenote.gateway.runtimes import RuntimeRecord
@@ -82,14 +83,17 @@ class Registry:
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
 
+        Who may only read joins what is there: what opens it lets them do no more.
         Raises ScopeMissingError, EntryExistsError, QuotaExceededError, RejectedError, UsageError.
         """
-        principal.require(Scope.RUNTIMES_WRITE)
+        if not (wish.name and wish.attach and Scope.RUNTIMES_READ in principal.scopes):
+            principal.require(Scope.RUNTIMES_WRITE)
         _check(wish)
         self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
         found = self._known(principal, wish)
         if found is not None:
             return found, False
+        principal.require(Scope.RUNTIMES_WRITE)
         policy = bounded(wish.policy, self._preloads)
         record = self._stores.runtimes.add(
             principal.tenant,
@@ -214,13 +218,15 @@ class Registry:
     ) -> tuple[list[tuple[RuntimeRecord, RuntimeFacts]], str]:
         """Some of the tenant's runtimes, by name, and where the next page begins; empty at the end."""
         principal.require(Scope.RUNTIMES_READ)
-        limit = min(limit or MAX_PAGE, MAX_PAGE)
-        records = self._stores.runtimes.of(principal.tenant, after=after, limit=limit)
+        entries = self._stores.runtimes
+        records, following = page(
+            lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE
+        )
         listed = []
         for record in records:
             with suppress(UnknownRuntimeError):
                 listed.append((record, self._listed(record)))
-        return listed, records[-1].name if len(records) == limit else ""
+        return listed, following
 
     def delete(self, principal: Principal, record: RuntimeRecord) -> None:
         """Puts its end on record, and ends it."""

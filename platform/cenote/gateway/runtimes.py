@@ -6,15 +6,16 @@ not refused but not found: same words, same work.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import NO_LIMIT, Database
+from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.names import QualifiedName, check_name
 from cenote.gateway.principal import Principal
+from cenote.gateway.session import Row
 from cenote_security.errors import EntryExistsError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId, new_runtime_id
 from cenote_worker.hosted.branching import ForkPoint
@@ -105,7 +106,7 @@ class Runtimes:
         values = (*place, policy.hex(), lease, key or None, int(durable), hibernate_after, *born)
         try:
             self._database.execute(sql, *values)
-        except sqlite3.IntegrityError:
+        except DuplicateRowError:
             raise EntryExistsError("runtime", record.name) from None
         return record
 
@@ -152,8 +153,8 @@ class Runtimes:
         row = self._database.row(sql, tenant, key)
         return None if row is None else _record(row, "")
 
-    def of(self, tenant: TenantId, *, after: str = "", limit: int = -1) -> list[RuntimeRecord]:
-        """By name, those behind `after`; a negative limit is none."""
+    def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[RuntimeRecord]:
+        """By name, those behind `after`."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
         return [_record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
 

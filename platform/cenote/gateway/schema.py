@@ -122,6 +122,84 @@ CREATE TABLE team_record (
 )
 """
 
+_JOBS: Final = """
+CREATE TABLE jobs (
+    tenant_id TEXT NOT NULL REFERENCES tenants (id),
+    id TEXT NOT NULL,
+    name TEXT NOT NULL,
+    request_key TEXT,
+    digest TEXT NOT NULL DEFAULT '',
+    definition TEXT NOT NULL,
+    budget TEXT NOT NULL DEFAULT '',
+    state TEXT NOT NULL,
+    wanted TEXT NOT NULL DEFAULT '',
+    waiting_for TEXT NOT NULL DEFAULT '',
+    revision BIGINT NOT NULL DEFAULT 0,
+    epoch BIGINT NOT NULL DEFAULT 0,
+    kept BIGINT NOT NULL DEFAULT 0,
+    created DOUBLE PRECISION NOT NULL,
+    started DOUBLE PRECISION NOT NULL DEFAULT 0,
+    ended DOUBLE PRECISION NOT NULL DEFAULT 0,
+    PRIMARY KEY (tenant_id, id),
+    UNIQUE (tenant_id, name),
+    UNIQUE (tenant_id, request_key)
+)
+"""
+"""state: `arriving` until all tasks are there. kept: characters of results and logs. budget: instead of the
+definition's, where it is not empty."""
+
+_JOB_TASKS: Final = """
+CREATE TABLE job_tasks (
+    job_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'waiting',
+    attempts BIGINT NOT NULL DEFAULT 0,
+    lost BIGINT NOT NULL DEFAULT 0,
+    tries BIGINT NOT NULL DEFAULT 0,
+    losses BIGINT NOT NULL DEFAULT 0,
+    due DOUBLE PRECISION NOT NULL DEFAULT 0,
+    duration DOUBLE PRECISION NOT NULL DEFAULT 0,
+    tokens BIGINT NOT NULL DEFAULT 0,
+    nanodollars BIGINT NOT NULL DEFAULT 0,
+    PRIMARY KEY (job_id, position),
+    UNIQUE (job_id, name)
+)
+"""
+"""Rows are small: all of a job are looked at to say how far it is. What may be large is in tables of its own."""
+
+_JOB_WORK: Final = """
+CREATE TABLE job_work (
+    job_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    kind TEXT NOT NULL,
+    work TEXT NOT NULL,
+    variables TEXT NOT NULL,
+    PRIMARY KEY (job_id, position)
+)
+"""
+
+_JOB_RESULTS: Final = """
+CREATE TABLE job_results (
+    job_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    value TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    error TEXT NOT NULL,
+    PRIMARY KEY (job_id, position)
+)
+"""
+
+_JOB_LOGS: Final = """
+CREATE TABLE job_logs (
+    job_id TEXT NOT NULL,
+    position BIGINT NOT NULL,
+    text TEXT NOT NULL,
+    left_out BIGINT NOT NULL,
+    PRIMARY KEY (job_id, position)
+)
+"""
+
 MIGRATIONS: Final = (
     (
         _TENANTS,
@@ -158,6 +236,15 @@ MIGRATIONS: Final = (
         "ALTER TABLE runtimes ADD COLUMN fork_key TEXT",
         "ALTER TABLE runtimes ADD COLUMN fork_place BIGINT NOT NULL DEFAULT 0",
         "CREATE INDEX runtimes_by_fork ON runtimes (tenant_id, fork_key)",
+    ),
+    (
+        _JOBS,
+        "CREATE UNIQUE INDEX jobs_by_id ON jobs (id)",
+        _JOB_TASKS,
+        "CREATE INDEX job_tasks_by_state ON job_tasks (job_id, state, tokens, nanodollars)",
+        _JOB_WORK,
+        _JOB_RESULTS,
+        _JOB_LOGS,
     ),
 )
 """Statements of each step; a database at version n has seen the first n steps."""

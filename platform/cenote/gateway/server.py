@@ -21,6 +21,9 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
 from cenote.gateway.forks import Forks
+from cenote.gateway.jobs.registry import JobRegistry
+from cenote.gateway.jobs.service import JobService
+from cenote.gateway.jobs.values import JobValues
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.platform_service import PlatformService
 from cenote.gateway.reference_relay import ReferenceRelay
@@ -32,7 +35,8 @@ from cenote.gateway.stores import Stores
 from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.service import TeamService
 from cenote.gateway.upstream import Upstream
-from cenote_proto.v1 import platform_pb2, team_pb2
+from cenote_proto.v1 import job_pb2, platform_pb2, team_pb2
+from cenote_proto.v1.job_pb2_grpc import add_JobServiceServicer_to_server
 from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_server
 from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
 from cenote_security.errors import CenoteError, UnavailableError
@@ -77,18 +81,20 @@ class GatewayServer:
         credentials: grpc.ServerCredentials | None = None,
         preloads: Sequence[str] = PRELOADS,
         teams: TeamRegistry | None = None,
+        jobs: JobRegistry | None = None,
         recheck: float = RECHECK,
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
-        credentials: for TLS with clients. preloads: see Registry. teams: where it works on
-        teams. recheck: see Callers.
+        credentials: for TLS with clients. preloads: see Registry. teams, jobs: where it
+        works on such. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
         self._lines = lines
         self._ways = ClientWays(lines, relayed=relayed, public=not is_loopback(host_of(listen)))
         self._teams = teams
+        self._jobs = jobs
         self._registry = Registry(stores, nodes, preloads)
         self._collector = Collector(stores.recorder, nodes, stores.audit_folder)
         self._thread = ServerThread(
@@ -149,11 +155,16 @@ class GatewayServer:
             runtime_relay.SERVICE,
             reference_relay.SERVICE,
         ]
+        runtimes = RuntimeRelay(self._stores, self._registry, callers, upstream)
+        references = ReferenceRelay(self._stores, self._nodes, callers, upstream)
         if self._teams is not None:
             add_TeamServiceServicer_to_server(TeamService(self._stores, self._teams, callers), server)
             served.append(team_pb2.DESCRIPTOR.services_by_name["TeamService"].full_name)
-        runtimes = RuntimeRelay(self._stores, self._registry, callers, upstream)
-        references = ReferenceRelay(self._stores, self._nodes, callers, upstream)
+        if self._jobs is not None:
+            add_JobServiceServicer_to_server(JobService(self._stores, self._jobs, callers), server)
+            served.append(job_pb2.DESCRIPTOR.services_by_name["JobService"].full_name)
+            keeping = asyncio.create_task(JobValues(self._jobs, callers, references.hold).keep())
+            opened.callback(keeping.cancel)
         server.add_generic_rpc_handlers((runtimes.handler(), references.handler()))
         return served
 
@@ -173,10 +184,14 @@ class GatewayServer:
         """
         if self._teams is not None:
             await self._look_after(self._teams.clear_remains)
+        if self._jobs is not None:
+            await self._look_after(self._jobs.clear_remains)
         for record in former:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            if self._jobs is not None:
+                await self._look_after(self._jobs.clear_old)
             await asyncio.sleep(SWEEP_EVERY)
 
     async def _look_after(self, work: Callable[[], None]) -> None:

@@ -21,6 +21,11 @@ class StateFolder:
         return self.path / "gateway.db"
 
     @property
+    def database_url(self) -> Path:
+        """Where the records are instead, if it is there."""
+        return self.path / "database.url"
+
+    @property
     def audit(self) -> Path:
         return self.path / "audit"
 
@@ -72,6 +77,11 @@ class StateFolder:
     def teams(self) -> Path:
         """A folder of secrets for each team."""
         return self.path / "teams"
+
+    @property
+    def jobs(self) -> Path:
+        """A folder of secrets for each job."""
+        return self.path / "jobs"
 
     @property
     def store(self) -> Path:

@@ -7,10 +7,14 @@ from contextlib import ExitStack
 from typing import Self
 
 from cenote.gateway.access import Access
+from cenote.gateway.audit.chain import START
 from cenote.gateway.audit.log import KEY_BYTES as AUDIT_KEY_BYTES
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.audit.recorder import Recorder
 from cenote.gateway.database import Database
+from cenote.gateway.database_place import database_place
+from cenote.gateway.jobs.table import Jobs
+from cenote.gateway.jobs.tasks import Tasks
 from cenote.gateway.notices import Notices
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
@@ -26,12 +30,14 @@ from cenote_security.secret_files import kept_secret
 
 
 class Stores:
-    """Of one gateway; a second one at the same folder is refused by the audit log's lock."""
+    """Of one gateway; a second one is refused: at the same folder by the audit log's lock, at the same database of a
+    server by the database's."""
 
     def __init__(self, folder: StateFolder, states: States | None = None) -> None:
         """Makes what is missing. states: by default in a folder of this one.
 
-        Raises SecretFileError, UnavailableError, AuditBrokenError.
+        Raises SecretFileError, UnavailableError, AuditBrokenError; DatabaseUnavailableError also where there was a
+        database, which is lost.
         """
         folder.make()
         self.states = states or States(str(folder.store))
@@ -44,7 +50,10 @@ class Stores:
             self.master_key = MasterKey(
                 secret=kept_secret(folder.master_key, lambda: secrets.token_bytes(KEY_BYTES))
             )
-            database = opened.enter_context(Database(folder.database))
+            self.database = database = opened.enter_context(
+                Database(database_place(folder), lost=_remedy(folder) if log.mark != START else "")
+            )
+            database.claim()
             self.tenants = Tenants(database)
             self.tokens = Tokens(database)
             self.notices = Notices(database)
@@ -53,7 +62,9 @@ class Stores:
             self.teams = Teams(database)
             self.team_runs = Runs(database)
             self.team_news = NewsTable(database)
-            self.quotas.release_all_but({*self.runtimes.ids(), *self.teams.ids()})
+            self.jobs = Jobs(database)
+            self.job_tasks = Tasks(database)
+            self.quotas.release_all_but({*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
             self.access = Access(self.tokens, self.runtimes, self.master_key)
             self._opened = opened.pop_all()
 
@@ -66,3 +77,7 @@ class Stores:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _remedy(folder: StateFolder) -> str:
+    return f"put it back from a backup, or move {str(folder.path)!r} away to begin anew"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import Database
+from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.names import check_name
+from cenote.gateway.session import Row
 from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
 from cenote_security.ids import TenantId, new_tenant_id
 
@@ -45,7 +46,7 @@ class Tenants:
         sql = "INSERT INTO tenants (id, name, weight, created) VALUES (?, ?, ?, ?)"
         try:
             self._database.execute(sql, tenant.id, tenant.name, tenant.weight, tenant.created)
-        except sqlite3.IntegrityError:
+        except DuplicateRowError:
             raise EntryExistsError("tenant", name) from None
         return tenant
 

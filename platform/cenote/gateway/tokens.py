@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import Database
 from cenote.gateway.principal import Principal
+from cenote.gateway.session import Row
 from cenote_security.errors import NotAuthenticatedError, UnknownEntryError, UsageError
 from cenote_security.ids import TenantId, TokenId, new_token_id
 from cenote_security.scopes import ORDINARY_SCOPES, Scope, parse_scopes
@@ -124,6 +125,20 @@ class Tokens:
     def forget(self, tenant: TenantId, token: TokenId) -> None:
         """It is refused, and no row tells of it any more: the audit log does. Of one that is not there, nothing."""
         self._database.execute("DELETE FROM tokens WHERE tenant_id = ? AND id = ?", tenant, token)
+
+    def extend(self, tenant: TenantId, token: TokenId, scopes: Iterable[Scope]) -> None:
+        """It has these scopes too from now on. Raises UnknownEntryError when the tenant has no such token."""
+        with self._database.transaction():
+            granted = self.get(tenant, token).scopes.union(scopes)
+            sql = "UPDATE tokens SET scopes = ? WHERE tenant_id = ? AND id = ?"
+            self._database.execute(sql, " ".join(sorted(granted)), tenant, token)
+
+    def get(self, tenant: TenantId, token: TokenId) -> TokenRecord:
+        """Good or not. Raises UnknownEntryError when the tenant has no such token."""
+        row = self._database.row("SELECT * FROM tokens WHERE tenant_id = ? AND id = ?", tenant, token)
+        if row is None:
+            raise UnknownEntryError("token", token)
+        return _record(row)
 
     def of(self, tenant: TenantId) -> list[TokenRecord]:
         """All tokens that a tenant ever had but for those that were forgotten, oldest first."""

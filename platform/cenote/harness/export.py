@@ -12,7 +12,7 @@ from cenote.harness.graph import graph, to_dot, to_mermaid
 from cenote.harness.notebook import notebook
 from cenote.harness.past import Past
 from cenote.harness.step import Step
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.file_systems import check_path
 
 _FIELDS: Final = tuple(name for name in vars(Step) if isinstance(getattr(Step, name), property))
@@ -42,13 +42,18 @@ def exported(past: Past, suffix: str) -> str:
 
 
 def export(past: Past, path: str | Path) -> Path:
-    """Writes the file. Raises UsageError for an unknown suffix, OSError."""
+    """Writes the file. Raises UsageError for an unknown suffix, UnavailableError where nothing can be written."""
     if not isinstance(path, str | Path):
         raise UsageError(f"an export is written to a path, not to {path!r:.100}")
     check_path(str(path))
     path = Path(path)
     text = exported(past, path.suffix)
-    path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    try:
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise UnavailableError(
+            f"{str(path)!r} cannot be written: {error.strerror}; name another place"
+        ) from error
     return path
 
 

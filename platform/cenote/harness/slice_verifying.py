@@ -12,7 +12,7 @@ from cenote.harness.past import Past
 from cenote.harness.slice_line import DRAWN
 from cenote.harness.slices import Slice, slice_of
 from cenote.harness.symbols import location_of
-from cenote_security.errors import RehearsalError, RejectedError
+from cenote_security.errors import MalformedValueError, RehearsalError, RejectedError, UnsafeValueError
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import TREE, Location, file, key_of, kind_of
 
@@ -62,12 +62,15 @@ def verify(found: Slice, past: Past, stage: Stage) -> Verification:
         present = stage.present(found.symbol)
     except RejectedError as refused:
         return Verification(outcome="unverifiable", slice=found, reason=f"it cannot be compared: {refused}")
-    reason = _tried(found, present, stage)
-    if reason and not found.whole:
-        found = slice_of(past, found.symbol, found.end, whole=True)
-        for obstacle in _obstacles(found, past, stage):
-            return Verification(outcome="unverifiable", slice=found, reason=obstacle)
+    try:
         reason = _tried(found, present, stage)
+        if reason and not found.whole:
+            found = slice_of(past, found.symbol, found.end, whole=True)
+            for obstacle in _obstacles(found, past, stage):
+                return Verification(outcome="unverifiable", slice=found, reason=obstacle)
+            reason = _tried(found, present, stage)
+    except RejectedError as refused:  # by rights or quotas: nothing ran
+        return Verification(outcome="unverifiable", slice=found, reason=f"it cannot be tried: {refused}")
     if not reason:
         return Verification(outcome="verified", slice=found)
     for excuse in _excuses(found):
@@ -81,7 +84,7 @@ def _tried(found: Slice, present: object, stage: Stage) -> str:
     seconds = PATIENCE + SLOWER * sum(record.duration for record in records)
     try:
         value = stage.again(found.source, records, found.symbol, seconds)
-    except (RehearsalError, RejectedError) as error:
+    except (RehearsalError, UnsafeValueError, MalformedValueError) as error:
         return str(error)
     return "" if same(present, value) else f"it gives another `{found.symbol}`"
 

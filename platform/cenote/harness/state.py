@@ -188,7 +188,7 @@ class ExecutionState:
     def export(self, path: str | Path) -> Path:
         """Writes a notebook (`.ipynb`) of the line to the head, or everything as `.json`, `.mmd` (Mermaid) or `.dot`.
 
-        Raises UsageError for any other suffix, OSError.
+        Raises UsageError for any other suffix, UnavailableError where nothing can be written.
         """
         return export(self._past, path)
 

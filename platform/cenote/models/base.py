@@ -30,8 +30,8 @@ async def close(chunks: AsyncIterator[ModelChunk]) -> None:
 class Model(ABC):
     """A language model. One instance may serve several agents and event loops, in turn or at once."""
 
-    model_id: str
-    """Name of the model; tokens are counted with the tokenizer that fits it best."""
+    model_id: str = ""
+    """Name of the model; tokens are counted with the tokenizer that fits it best. Empty where it has none."""
 
     @abstractmethod
     def stream(self, messages: Sequence[Message]) -> AsyncIterator[ModelChunk]:

@@ -116,7 +116,9 @@ class PlatformTeam:
         *inputs: ObjectReference,
         variables: Mapping[str, ObjectReference] | None = None,
     ) -> int:
-        """The same without waiting: gives the number of the run."""
+        """The same without waiting: gives the number of the run. Raises UsageError, and what the platform refuses."""
+        if not isinstance(work, str | Plan):
+            raise UsageError(f"a team works on a text, or a plan of cenote.plans, not on {work!r:.100}")
         request = team_pb2.StartRunRequest(team=self.name, key=new_key())
         if isinstance(work, Plan):
             request.plan.CopyFrom(work.message())

@@ -22,7 +22,7 @@ from cenote.team.runtimes import OwnedRuntime
 from cenote.team.structured import to_its_end
 from cenote.team.sub_agent_handle import SubAgentHandle
 from cenote_security.containment import weakness
-from cenote_security.errors import WeakerSandboxError
+from cenote_security.errors import NameExistsError, WeakerSandboxError
 from cenote_security.policy import SandboxPolicy
 
 
@@ -145,8 +145,17 @@ class Member:
             f"inject {names}",
             lambda: self.runtime.inject(*items),
             lambda: self.runtime.core.register(items),
+            lambda: self._inject_missing(items),
         )
         self._injected.update(item.name for item in items)
+
+    async def _inject_missing(self, items: Sequence[Injectable]) -> None:
+        """Several may take several injections, of which a process that was killed has made some."""
+        for item in items:
+            try:
+                await self.runtime.inject(item)
+            except NameExistsError:
+                self.runtime.core.register((item,))
 
     def _items(self) -> list[Injectable]:
         ground, levels = self.ground, self.ground.treasury.budget.depth

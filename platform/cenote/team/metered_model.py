@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from cenote import tokens
 from cenote.models import Message, Model, ModelChunk, ModelError, ModelTurn, TokenUsage, estimate_usage
 from cenote.models.base import closing
 from cenote.models.prices import Price
-from cenote.team.budget import Amount
-from cenote.team.treasury import Treasury
+from cenote.team.budget import Amount, Budget
 
 CUT_OFF = "length"
 """Why an answer ended that was longer than what was reserved for it, in the words that servers use."""
@@ -26,6 +26,19 @@ class Meter:
     prompt_bytes: int = 0
 
 
+class Payer(Protocol):
+    """Grants what calls may cost, and books what they did: a Treasury, or what stands before one."""
+
+    @property
+    def budget(self) -> Budget: ...
+
+    async def reserve(self, amount: Amount) -> int:
+        """A ticket for `settle`. Raises BudgetExceededError."""
+
+    def settle(self, ticket: int, used: Amount) -> None:
+        """What the call cost in the end."""
+
+
 class MeteredModel(Model):
     """Reserves before each call, cuts an answer off that outgrows its reservation, settles with the real usage.
 
@@ -33,7 +46,7 @@ class MeteredModel(Model):
     reported so far. price: needed where the budget limits cost.
     """
 
-    def __init__(self, model: Model, treasury: Treasury, meter: Meter, price: Price | None) -> None:
+    def __init__(self, model: Model, treasury: Payer, meter: Meter, price: Price | None) -> None:
         self.model_id = model.model_id
         self._model = model
         self._treasury = treasury

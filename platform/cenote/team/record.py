@@ -11,6 +11,7 @@ from typing import Protocol
 from cenote.agent import AgentResponse, AgentRuntime
 from cenote.models import Model
 
+Do = Callable[[], Awaitable[None]]
 Again = Callable[[], None]
 
 
@@ -28,10 +29,10 @@ class TeamRecord(Protocol):
     ) -> AgentResponse:
         """What the agent makes of a task."""
 
-    async def once(
-        self, agent: str, place: str, what: str, do: Callable[[], Awaitable[None]], again: Again
-    ) -> None:
-        """Does something to the agent's namespace, or `again` if it was done before and is still there."""
+    async def once(self, agent: str, place: str, what: str, do: Do, again: Again, rest: Do) -> None:
+        """Does something to the agent's namespace, or `again` if it was done before and is still there; the `rest` if
+        a part of it, or all, is there, since a process was killed before it could write it down.
+        """
 
     def called(self, agent: str, number: int) -> str:
         """The place of a task that the agent's code sets another one. number: of its host call."""
@@ -60,8 +61,9 @@ class Unrecorded:
         agent: str,  # noqa: ARG002
         place: str,  # noqa: ARG002
         what: str,  # noqa: ARG002
-        do: Callable[[], Awaitable[None]],
+        do: Do,
         again: Again,  # noqa: ARG002
+        rest: Do,  # noqa: ARG002
     ) -> None:
         await do()
 

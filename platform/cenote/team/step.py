@@ -85,7 +85,7 @@ class Step(Work):
         await worker.prepare()
         for name, value in zip(self.inputs, inputs, strict=True):
             put = partial(_put, worker, name, value)
-            await worker.ground.record.once(worker.name, place, f"put {name}", put, _nothing)
+            await worker.ground.record.once(worker.name, place, f"put {name}", put, _nothing, put)
         response = await worker.run(self.task, place=place)
         if response.status is not ExecutionStatus.SUCCESS:
             ended = f"its task ended as {response.status.value}"

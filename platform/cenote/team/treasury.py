@@ -32,12 +32,16 @@ class Treasury:
     def __init__(
         self, budget: Budget, spent: Amount | None = None, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self.budget = budget
+        self._budget = budget
         self._account = Account(budget, spent)
         self._lock = threading.Lock()
         self._settled = Bell()
         self._clock = clock
         self._started: float | None = None
+
+    @property
+    def budget(self) -> Budget:
+        return self._budget
 
     # -- model calls --
 

@@ -33,6 +33,8 @@ class Course:
     wanted: bool = True
     is_replayed: bool = False
     """Whether what happens now has happened before."""
+    in_doubt: bool = False
+    """Whether what happens next may have happened before, and its process was killed before it had written that."""
 
     def next(self, kind: str) -> Any:
         """The next note, as data; None when it has yet to happen. Raises ForgottenError."""
@@ -55,6 +57,7 @@ class Course:
         self.write(note)
         self.notes.append(note)
         self.heard += 1
+        self.in_doubt = False
 
     def mark(self, kind: str, data: object) -> None:
         """Where it begins and ends, which nobody hears again."""

@@ -59,16 +59,16 @@ def check_definition(
 ) -> None:
     """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, WeakerSandboxError."""
     _check_size(definition.ByteSize(), "a team's definition")
-    _check_secrets(secrets)
+    check_secrets(secrets)
     if not 1 <= len(definition.members) <= MAX_MEMBERS:
         raise UsageError(f"a team has 1 to {MAX_MEMBERS} members, not {len(definition.members)}")
     if sum(member.lead for member in definition.members) > 1:
         raise UsageError("a team has one lead")
-    budget_of(definition)
+    budget_of(definition.budget)
     policies_by_name: dict[str, SandboxPolicy] = {}
     for member in definition.members:
         _check_name(member.name, policies_by_name)
-        _check_model(member.name, member.model, secrets, endpoints)
+        check_model(repr(member.name), member.model, secrets, endpoints)
         policy = bounded(_policy(definition, member, policies_by_name), preloads)
         if member.under:
             _check_place(member, policy, policies_by_name)
@@ -90,9 +90,8 @@ def check_work(request: team_pb2.StartRunRequest, definition: team_pb2.TeamDefin
         _check_identifier(name, "variable")
 
 
-def budget_of(definition: team_pb2.TeamDefinition) -> Budget:
+def budget_of(message: team_pb2.TeamBudget) -> Budget:
     """Raises UsageError for one that makes no sense."""
-    message = definition.budget
     given = {field.name: value for field, value in message.ListFields()}
     return Budget(**given)
 
@@ -122,7 +121,7 @@ def parameters_of(model: team_pb2.TeamModel) -> dict[str, Any]:  # whatever the 
     if unknown := sorted(set(parameters) - PARAMETERS):
         known = ", ".join(sorted(PARAMETERS))
         raise UsageError(
-            f"a model of a platform's team has no parameter {unknown[0][:100]!r}; there are {known}"
+            f"a model of the platform's has no parameter {unknown[0][:100]!r}; there are {known}"
         )
     return parameters
 
@@ -164,20 +163,19 @@ def _reserved() -> str:
     return ", ".join(sorted(RESERVED))
 
 
-def _check_model(
-    name: str, model: team_pb2.TeamModel, secrets: Mapping[str, str], endpoints: Collection[str]
+def check_model(
+    whose: str, model: team_pb2.TeamModel, secrets: Mapping[str, str], endpoints: Collection[str]
 ) -> None:
+    """whose: for errors. Raises UsageError, RejectedError."""
     parameters_of(model)
     if model.secret and model.secret not in secrets:
-        raise UsageError(
-            f"the model of {name!r} takes the secret {model.secret[:100]!r}, which was not given"
-        )
+        raise UsageError(f"the model of {whose} takes the secret {model.secret[:100]!r}, which was not given")
     if model.kind == _MODEL.SCRIPTED:
         return
     if model.kind not in (_MODEL.LITELLM, _MODEL.OPENAI) or not model.name:
-        raise UsageError(f"the model of {name!r} has no name; team.add({name!r}, model='provider/name')")
+        raise UsageError(f"the model of {whose} has no name; give it as model='provider/name'")
     if model.kind == _MODEL.OPENAI and not model.base_url:
-        raise UsageError(f"the model of {name!r} is behind a server, which has a base_url")
+        raise UsageError(f"the model of {whose} is behind a server, which has a base_url")
     if model.base_url and model.base_url.rstrip("/") not in {each.rstrip("/") for each in endpoints}:
         raise RejectedError(
             f"this platform sends nothing to {model.base_url[:200]!r} for its tenants; its operator allows that with "
@@ -185,9 +183,10 @@ def _check_model(
         )
 
 
-def _check_secrets(secrets: Mapping[str, str]) -> None:
+def check_secrets(secrets: Mapping[str, str]) -> None:
+    """Raises UsageError."""
     if len(secrets) > MAX_SECRETS or any(len(value) > MAX_SECRET for value in secrets.values()):
-        raise UsageError(f"a team has up to {MAX_SECRETS} secrets of up to {MAX_SECRET} characters")
+        raise UsageError(f"there are up to {MAX_SECRETS} secrets of up to {MAX_SECRET} characters")
 
 
 def _check_plan(plan: team_pb2.TeamPlan, members: Collection[str]) -> None:

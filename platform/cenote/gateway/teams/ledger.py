@@ -7,23 +7,17 @@ one alone writes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cenote.gateway.database import Database
+from cenote.gateway.orchestrators.fence import Fence
+from cenote.gateway.orchestrators.works import SupersededError
 from cenote.gateway.teams.news import News, NewsTable
 from cenote.gateway.teams.runs import RunRow, Runs, RunState
 from cenote.gateway.teams.table import TeamRow, Teams
-from cenote_security.errors import UnavailableError, UnknownEntryError
+from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TeamId
-
-
-class SupersededError(UnavailableError):
-    """The team was deleted, or another process works on it."""
-
-    def __str__(self) -> str:
-        return "another process works on this team now, or it was deleted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +41,7 @@ class Ledger:
         self._teams = Teams(database)
         self._runs = Runs(database)
         self._news = NewsTable(database)
-        self._epoch = self._begin()
-
-    def _begin(self) -> int:
-        with self._database.transaction():
-            self._database.execute("UPDATE teams SET epoch = epoch + 1 WHERE id = ?", self._team)
-            return self.team.epoch
+        self._writing = Fence(database, "team", team).writing
 
     @property
     def team(self) -> TeamRow:
@@ -164,11 +153,3 @@ class Ledger:
                     content=each.content,
                 ),
             )
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._database.transaction():
-            sql = "UPDATE teams SET epoch = epoch WHERE id = ? AND epoch = ?"
-            if not self._database.execute(sql, self._team, self._epoch):
-                raise SupersededError
-            yield

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import Database
+from cenote.gateway.session import Row
 from cenote_security.ids import TeamId
 
 MAX_KEPT: Final = 10_000

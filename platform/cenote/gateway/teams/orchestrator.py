@@ -15,11 +15,13 @@ from typing import Final
 
 from cenote.agent import AgentResponse
 from cenote.gateway.database import Database
+from cenote.gateway.database_place import database_place
+from cenote.gateway.orchestrators.keys import Keys
+from cenote.gateway.orchestrators.settings import OrchestratorSettings
+from cenote.gateway.orchestrators.works import SupersededError
 from cenote.gateway.teams.building import add_members, keyless, work_of
 from cenote.gateway.teams.definition import budget_of, common_sandbox
-from cenote.gateway.teams.keys import TeamKeys
-from cenote.gateway.teams.ledger import Ledger, Note, SupersededError
-from cenote.gateway.teams.orchestrator_settings import OrchestratorSettings
+from cenote.gateway.teams.ledger import Ledger, Note
 from cenote.gateway.teams.recorded import RecordedTeam
 from cenote.gateway.teams.references import TeamReferences
 from cenote.gateway.teams.runs import RunRow
@@ -31,6 +33,7 @@ from cenote.runtime.remote.address import Destination
 from cenote.team import Outcome, Team, TeamState
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_security.ids import TeamId
 from cenote_worker.wire.results import from_info
 
 log = logging.getLogger("cenote.teams")
@@ -47,18 +50,21 @@ class Orchestrator:
 
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
-        self._team = settings.team
-        keys = TeamKeys(settings.state, settings.team)
+        self._team = TeamId(settings.work)
+        keys = Keys(settings.state.teams / self._team)
         self._secrets = keys.secrets()
         self._destination = Destination(settings.address, keys.token(), settings.authority)
-        self._holder = f"team {settings.team}"
+        self._holder = f"team {self._team}"
 
     def work(self) -> None:
         """Until the team has nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
-        with Database(self._settings.state.database) as database:
+        with Database(database_place(self._settings.state)) as database:
             ledger = Ledger(database, self._team)
             while (run := ledger.next_run()) is not None:
                 asyncio.run(_OneRun(self, ledger, run).carry_out())
+
+    def make_room(self) -> None:
+        """A task of agents has no middle to stop at."""
 
     @property
     def secrets(self) -> dict[str, str]:
@@ -165,7 +171,7 @@ class _OneRun:
             state = replace(state, steps=(), variables=())
         team = Team(
             row.name,
-            budget=budget_of(self._definition),
+            budget=budget_of(self._definition.budget),
             sandbox=common_sandbox(self._definition),
             runtimes=runtimes.make,
             state=state,

@@ -23,7 +23,8 @@ from cenote.gateway.teams.recorded_model import RecordedModel
 from cenote.gateway.teams.recorded_port import RecordedPort
 from cenote.models import Model
 from cenote.runtime.injectables import Injectable
-from cenote.team.record import Again
+from cenote.team.record import Again, Do
+from cenote_security.errors import NameExistsError
 
 Register = Callable[[str, Sequence[Injectable]], None]
 
@@ -48,6 +49,7 @@ class RecordedTeam:
                 self._once.add((note.agent, note.place, json.loads(note.data)))
             case "task":
                 courses[note.place] = self._course_of(note.agent, note.place, json.loads(note.data))
+                courses[note.place].in_doubt = True
             case "ended":
                 courses[note.place].ended = True
             case _:
@@ -95,13 +97,14 @@ class RecordedTeam:
             course.ended = True
         return response
 
-    async def once(
-        self, agent: str, place: str, what: str, do: Callable[[], Awaitable[None]], again: Again
-    ) -> None:
+    async def once(self, agent: str, place: str, what: str, do: Do, again: Again, rest: Do) -> None:
         if (agent, place, what) in self._once:
             again()
             return
-        await do()
+        try:
+            await do()
+        except NameExistsError:  # done by a process that was killed before it could write that down
+            await rest()
         self._write(Note(agent=agent, place=place, number=0, kind="once", data=as_text(what)))
         self._once.add((agent, place, what))
 

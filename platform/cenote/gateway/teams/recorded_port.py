@@ -7,17 +7,17 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from cenote.agent import AgentRuntime
-from cenote.agent.port import Violation
+from cenote.agent.passing_port import PassingPort
 from cenote.gateway.teams.course import Course
-from cenote.runtime.authors import Scope
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.injectables import Injectable
 from cenote.runtime.listeners import OnOutput
 from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import NameExistsError
 from cenote_worker.results import ExecutionResult, VariableInfo
 from cenote_worker.wire.results import from_result, to_result
 
 
-class RecordedPort:
+class RecordedPort(PassingPort):
     """What an agent's cells gave before comes from the record, and is not run. Carries out AgentRuntime."""
 
     def __init__(
@@ -27,32 +27,9 @@ class RecordedPort:
         register: Callable[[Sequence[Injectable]], None],
     ) -> None:
         """course: the task that its agent works on. register: takes up what is in the namespace already."""
+        super().__init__(inner)
         self._course = course
-        self._inner = inner
         self._register = register
-
-    @property
-    def author(self) -> str:
-        return self._inner.author
-
-    @property
-    def scope(self) -> Scope:
-        return self._inner.scope
-
-    @property
-    def functions(self) -> Sequence[Function]:
-        return self._inner.functions
-
-    @property
-    def variables(self) -> Sequence[Variable]:
-        return self._inner.variables
-
-    @property
-    def types(self) -> Sequence[Type]:
-        return self._inner.types
-
-    def check(self, code: str) -> Sequence[Violation]:
-        return self._inner.check(code)
 
     async def execute(
         self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
@@ -68,11 +45,29 @@ class RecordedPort:
         return result
 
     async def inject(self, *items: Injectable) -> None:
-        if self._course().next("inject") is not None:
+        course = self._course()
+        if course.next("inject") is not None:
             self._register(items)
             return
-        await self._inner.inject(*items)
-        self._course().note("inject", [item.name for item in items])
+        if course.in_doubt:
+            await self._inject_missing(items)
+        else:
+            await self._inner.inject(*items)
+        course.note("inject", [item.name for item in items])
+
+    async def _inject_missing(self, items: Sequence[Injectable]) -> None:
+        """The process before this one may have put them there, or some, and was killed before it had written that."""
+        try:
+            await self._inner.inject(*items)
+        except NameExistsError:
+            for item in items:
+                await self._inject_or_register(item)
+
+    async def _inject_or_register(self, item: Injectable) -> None:
+        try:
+            await self._inner.inject(item)
+        except NameExistsError:
+            self._register((item,))
 
     async def describe(self) -> Sequence[VariableInfo]:
         known = self._course().next("look")

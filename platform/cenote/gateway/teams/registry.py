@@ -8,14 +8,15 @@ from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.orchestrators.keys import Keys
+from cenote.gateway.orchestrators.processes import Orchestrators
+from cenote.gateway.pages import page
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota
 from cenote.gateway.registry import Registry
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote.gateway.teams.definition import check_definition, check_work
-from cenote.gateway.teams.keys import TeamKeys
-from cenote.gateway.teams.orchestrators import Orchestrators
 from cenote.gateway.teams.runs import RunRow
 from cenote.gateway.teams.runtimes import names_of
 from cenote.gateway.teams.table import TeamRow
@@ -77,7 +78,7 @@ class TeamRegistry:
             team = self._stores.teams.find(principal.tenant, request.name)
         except UnknownEntryError:
             return self._make(principal, request)
-        keys = TeamKeys(self._state, team.id)
+        keys = Keys(self._state.teams / team.id)
         secrets = {**keys.secrets(), **request.secrets}
         if _stored(request.definition) == team.definition and secrets == keys.secrets():
             return team
@@ -94,12 +95,11 @@ class TeamRegistry:
         principal.require(Scope.TEAMS)
         return self._stores.teams.find(principal.tenant, name)
 
-    def page(self, principal: Principal, after: str, limit: int) -> tuple[list[TeamRow], str]:
+    def page(self, principal: Principal, after: str, limit: int) -> tuple[Sequence[TeamRow], str]:
         """Some of the tenant's teams, by name, and where the next page begins; empty at the end."""
         principal.require(Scope.TEAMS)
-        limit = min(limit or MAX_PAGE, MAX_PAGE)
-        found = self._stores.teams.of(principal.tenant, after=after, limit=limit)
-        return found, found[-1].name if len(found) == limit else ""
+        entries = self._stores.teams
+        return page(lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE)
 
     def delete(self, principal: Principal, name: str) -> None:
         """Ends what it does. Raises UnknownEntryError."""
@@ -118,7 +118,7 @@ class TeamRegistry:
             self._clear_remains_of(team)
 
     def _clear_remains_of(self, team: TeamId) -> None:
-        keys = TeamKeys(self._state, team)
+        keys = Keys(self._state.teams / team)
         try:
             holder = self._stores.tokens.authenticate(keys.token())
         except (NotAuthenticatedError, SecretFileError):  # it came that far
@@ -132,7 +132,7 @@ class TeamRegistry:
             self._orchestrators.settle(team, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
-        keys = TeamKeys(self._state, team)
+        keys = Keys(self._state.teams / team)
         token = BearerToken.parse(keys.token())
         if token is not None:
             self._stores.tokens.forget(tenant, token.id)
@@ -198,7 +198,7 @@ class TeamRegistry:
         except BaseException:
             self._stores.teams.remove(principal.tenant, team.id)
             self._stores.quotas.release(team.id)
-            TeamKeys(self._state, team.id).remove()
+            Keys(self._state.teams / team.id).remove()
             raise
         return team
 
@@ -206,7 +206,7 @@ class TeamRegistry:
         token = self._stores.tokens.issue(principal.tenant, TEAM_SCOPES, note=f"of team {team.name}")
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(token_changed(subject, "issued", token.id, TEAM_SCOPES)).result()
-        keys = TeamKeys(self._state, team.id)
+        keys = Keys(self._state.teams / team.id)
         keys.make(token.text)
         keys.keep(secrets)
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import Database
+from cenote.gateway.session import Row
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TeamId
 
@@ -49,19 +49,17 @@ class Runs:
     def add(self, team: TeamId, work: bytes, key: str) -> RunRow:
         """The run of this key, made if none that is kept has it. An empty key is nobody's."""
         with self._database.transaction():
+            sql = "SELECT number FROM team_runs WHERE team_id = ? AND request_key = ?"
+            found = self._database.row(sql, team, key) if key else None
+            if found is not None:
+                return self.get(team, found["number"])
             row = self._database.row("SELECT MAX(number) AS newest FROM team_runs WHERE team_id = ?", team)
             number = 1 + int((row["newest"] if row is not None else 0) or 0)
             sql = (
                 "INSERT INTO team_runs (team_id, number, request_key, work, state, created) "
                 "VALUES (?, ?, ?, ?, 'waiting', ?)"
             )
-            try:
-                self._database.execute(sql, team, number, key or None, work.hex(), self._clock())
-            except sqlite3.IntegrityError:
-                sql = "SELECT number FROM team_runs WHERE team_id = ? AND request_key = ?"
-                found = self._database.row(sql, team, key)
-                assert found is not None, "what is taken is the key"
-                number = found["number"]
+            self._database.execute(sql, team, number, key or None, work.hex(), self._clock())
             sql = "DELETE FROM team_runs WHERE team_id = ? AND number <= ? AND state NOT IN ('waiting', 'running')"
             self._database.execute(sql, team, number - MAX_KEPT)
         return self.get(team, number)

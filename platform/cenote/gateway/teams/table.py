@@ -5,14 +5,15 @@ Every question of a client names the tenant first, as for runtimes: what others 
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cenote.gateway.database import Database, Row
+from cenote.gateway.database import NO_LIMIT, Database
+from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.names import check_name
+from cenote.gateway.session import Row
 from cenote_security.errors import EntryExistsError, UnknownEntryError
 from cenote_security.ids import TeamId, TenantId, new_team_id
 
@@ -49,7 +50,7 @@ class Teams:
         values = (tenant, team, check_name("team", name), self._clock(), definition.hex())
         try:
             self._database.execute(sql, *values)
-        except sqlite3.IntegrityError:
+        except DuplicateRowError:
             raise EntryExistsError("team", name) from None
         return self.find(tenant, team)
 
@@ -67,8 +68,8 @@ class Teams:
             raise UnknownEntryError("team", text)
         return _team(row)
 
-    def of(self, tenant: TenantId, *, after: str = "", limit: int = -1) -> list[TeamRow]:
-        """By name, those behind `after`; a negative limit is none."""
+    def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[TeamRow]:
+        """By name, those behind `after`."""
         sql = "SELECT * FROM teams WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
         return [_team(row) for row in self._database.rows(sql, tenant, after, limit)]
 

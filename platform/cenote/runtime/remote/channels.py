@@ -166,8 +166,9 @@ def meaning(error: grpc.aio.AioRpcError, address: str, *, token: str | None = No
             )
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return UnavailableError(
-                f"no answer from {address} in time: a platform there has too much to do, or cannot be reached from "
-                f"here; try again, with fewer clients at once, or check the address"
+                f"no answer from {address} in time: a platform there has too much to do, or waits for a process of "
+                f"its own that is at a standstill and is replaced within half a minute; or nobody is there. Try "
+                f"again then, or check the address"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return UnavailableError(f"no platform answers at {address} ({detail}); {_remedy(detail)}")

@@ -1,11 +1,13 @@
-"""Starts the process that works on a team. It ends with the one that started it."""
+"""Starts a process that works on a team or a job. It ends with the one that started it."""
 
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -23,15 +25,27 @@ class OrchestratorProcess:
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
+        self._handle = os.pidfd_open(process.pid)
 
     @property
     def pid(self) -> int:
         return self._process.pid
 
-    def wait(self) -> None:
+    def wait(self, patience: float) -> bool:
+        """Whether it has ended, after so many seconds at the most."""
+        if self._process.returncode is None and not select.select((self._handle,), (), (), patience)[0]:
+            return False
         self._process.wait()
-        if self._process.stdin is not None:
+        if self._process.stdin is not None and not self._process.stdin.closed:
             self._process.stdin.close()
+            os.close(self._handle)
+        return True
+
+    def make_room(self) -> None:
+        """Asks it to end what is under way, begin nothing more, and end."""
+        with suppress(OSError):  # it has ended just now
+            assert self._process.stdin is not None
+            os.write(self._process.stdin.fileno(), b"\n")
 
     def kill(self) -> None:
         self._process.kill()
@@ -52,7 +66,7 @@ def spawn(settings: str, log: Path, allowed: Collection[str]) -> OrchestratorPro
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "cenote.gateway.teams.process", settings],
+            [sys.executable, "-P", "-m", "cenote.gateway.orchestrators.process", settings],
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=output,

@@ -1,4 +1,4 @@
-"""The secrets of a team, in private files: keys for its models, and the token by which it has runtimes."""
+"""The secrets of a work, in private files: keys for its models, and the token by which it has runtimes."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from shutil import rmtree
 
-from cenote.gateway.state_folder import StateFolder
-from cenote_security.ids import TeamId
 from cenote_security.secret_files import read_secret_file, replace_file
 
 
-class TeamKeys:
-    """Raises SecretFileError."""
+class Keys:
+    """folder: of one work. Raises SecretFileError."""
 
-    def __init__(self, state: StateFolder, team: TeamId) -> None:
-        self._folder: Path = state.teams / team
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
     def make(self, token: str) -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a process that works on a team is told. Values only, and their spelling."""
+"""What a process that works on something is told. Values only, and their spelling."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from cenote.gateway.orchestrators.works import Kind
 from cenote.gateway.state_folder import StateFolder
-from cenote_security.ids import TeamId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrchestratorSettings:
-    """state: the platform's folder. address, authority: of its gateway, see Destination. No secret is in it."""
+    """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
+
+    state: the platform's folder. No secret is in it.
+    """
 
     state: StateFolder
-    team: TeamId
+    kind: Kind
+    work: str
     address: str
     authority: str = ""
 
@@ -23,7 +27,8 @@ class OrchestratorSettings:
         return json.dumps(
             {
                 "state": str(self.state.path),
-                "team": self.team,
+                "kind": self.kind,
+                "work": self.work,
                 "address": self.address,
                 "authority": self.authority,
             }
@@ -35,7 +40,8 @@ class OrchestratorSettings:
         given = json.loads(text)
         return cls(
             state=StateFolder(path=Path(given["state"])),
-            team=TeamId(given["team"]),
+            kind=given["kind"],
+            work=given["work"],
             address=given["address"],
             authority=given["authority"],
         )

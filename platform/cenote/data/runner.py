@@ -1,0 +1,168 @@
+"""One jail in a process of Ray's, through which batches go. The process itself opens nothing that comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cenote.data.errors import BatchFailedError
+from cenote.data.parcel import FunctionParcel
+from cenote.runtime.injectables import Variable
+from cenote.runtime.sync import PythonRuntime
+from cenote_security.errors import JailError, MalformedValueError, UnknownNameError, UnsafeValueError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.results import ErrorInfo
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BatchFormat = Literal["pandas", "pyarrow", "numpy"]
+
+FORMATS: Final = ("pandas", "pyarrow", "numpy")
+
+RENEWED_AFTER: Final = 500
+"""Batches. A jail's record grows with each; making another takes 10 ms."""
+
+RENEWED_AFTER_BYTES: Final = 128 * 2**20
+"""Of batches: a runtime holds what was put into it for a while, to be able to put it in again."""
+
+GIVEN: Final = "cenote_given"
+RESULT: Final = "cenote_result"
+
+
+class BatchRunner:
+    """Applies a function to Arrow tables, one at a time, each inside a jail that serves many of them.
+
+    Use it in a `with` block, or call `close`; what is forgotten ends with its process.
+    """
+
+    def __init__(
+        self, function: FunctionParcel, policy: SandboxPolicy, form: BatchFormat, errors_to: str | None
+    ) -> None:
+        """function: as it arrives in the jail. errors_to: see map_batches."""
+        self._function = function
+        # Nobody goes back to a state here, or asks what a batch has read.
+        self._policy = replace(policy, snapshots="none", tracking=False)
+        self._form = form
+        self._errors_to = errors_to
+        self._runtime: PythonRuntime | None = None
+        self._served = self._bytes = 0
+
+    def __enter__(self) -> BatchRunner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        runtime, self._runtime = self._runtime, None
+        if runtime is not None:
+            runtime.close()
+
+    def __call__(self, batch: pa.Table) -> pa.Table:
+        """What the function makes of the batch. Raises BatchFailedError, unless errors have a column."""
+        try:
+            table = self._apply(batch)
+        except BatchFailedError as failure:
+            self.close()  # what it has left behind is not for the next batch
+            if self._errors_to is None:
+                raise
+            return failed_batch(batch, failure, self._errors_to)
+        return table if self._errors_to is None else with_errors(table, self._errors_to)
+
+    def _apply(self, batch: pa.Table) -> pa.Table:
+        runtime = self._ready(batch)
+        try:
+            runtime.update_variable(GIVEN, as_stream(batch))
+            name = self._function.name
+            # The result before it is let go of first. One line, since a traceback that a model reads shows it.
+            call = f"{RESULT} = cenote_table({name}(cenote_batch({GIVEN}, {self._form!r})), {name!r})"
+            result = runtime.execute(f"{RESULT} = None\n{call}")
+            if result.error is not None:
+                raise self._failure(batch.num_rows, result.error)
+            table = runtime.retrieve(RESULT)
+        except (JailError, UnsafeValueError, MalformedValueError, UnknownNameError) as error:
+            raise BatchFailedError(self._function.name, batch.num_rows, str(error), "result") from error
+        return self._checked(table, batch.num_rows)
+
+    def _checked(self, table: Any, rows: int) -> pa.Table:
+        """What the jail calls a table may be anything, and may have a column that is ours."""
+        import pyarrow as pa
+
+        if not isinstance(table, pa.Table):
+            text = f"what came back is {type(table).__name__}, not a table"
+            raise BatchFailedError(self._function.name, rows, text, "result")
+        for name in error_columns(self._errors_to):
+            if name in table.column_names:
+                text = f"the result has a column {name!r}, which errors go to; choose another name for `errors_to`"
+                raise BatchFailedError(self._function.name, rows, text, "result")
+        return table
+
+    def _ready(self, batch: pa.Table) -> PythonRuntime:
+        if self._served >= RENEWED_AFTER or self._bytes >= RENEWED_AFTER_BYTES:
+            self.close()
+        if self._runtime is None:
+            self._runtime, self._served, self._bytes = self._begun(batch.num_rows), 0, 0
+        self._served += 1
+        self._bytes += batch.nbytes
+        return self._runtime
+
+    def _begun(self, rows: int) -> PythonRuntime:
+        shared = self._function.reference() if self._function.parts else None
+        held = [Variable(self._function.name, shared)] if shared is not None else []
+        runtime = PythonRuntime(sandbox=self._policy, address="embedded", variables=[*held, Variable(GIVEN)])
+        try:
+            for code in (Path(__file__).with_name("in_jail.py").read_text(), self._function.source):
+                result = runtime.execute(code)
+                if result.error is not None:
+                    raise self._failure(rows, result.error)
+        except BaseException:
+            runtime.close()
+            raise
+        finally:
+            if shared is not None:
+                shared.release()
+        return runtime
+
+    def _failure(self, rows: int, error: ErrorInfo) -> BatchFailedError:
+        # Behind the semicolon of a jail's end stands what became of the namespace, of which nobody here has one.
+        text = str(error) if error.traceback else error.message.partition(";")[0]
+        return BatchFailedError(self._function.name, rows, text, error.reason)
+
+
+def error_columns(errors_to: str | None) -> tuple[str, ...]:
+    return () if errors_to is None else (errors_to, f"{errors_to}_batch")
+
+
+def as_stream(batch: pa.Table) -> Any:
+    """An Arrow stream, as an array of bytes. A pickle of a part of a table would have all of it."""
+    import numpy as np
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_table(batch)
+    return np.frombuffer(sink.getvalue(), dtype=np.uint8)
+
+
+def failed_batch(batch: pa.Table, failure: BatchFailedError, errors_to: str) -> pa.Table:
+    """One row, with the error and with all rows of the batch, so that nothing of it is lost."""
+    import pyarrow as pa
+
+    error, kept = error_columns(errors_to)
+    return pa.table(
+        {
+            error: pa.array([f"{failure.reason}: {failure.error}"], pa.string()),
+            kept: pa.array([as_stream(batch).tobytes()], pa.large_binary()),
+        }
+    )
+
+
+def with_errors(table: pa.Table, errors_to: str) -> pa.Table:
+    """The same with empty columns for errors."""
+    import pyarrow as pa
+
+    error, kept = error_columns(errors_to)
+    table = table.append_column(error, pa.nulls(table.num_rows, pa.string()))
+    return table.append_column(kept, pa.nulls(table.num_rows, pa.large_binary()))

@@ -1,0 +1,299 @@
+"""One attempt at one task, in a runtime of its own: setup, variables, the cell or the agent, the result."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from time import monotonic
+from typing import Any, Final, Literal
+
+from cenote.agent import CaveAgent
+from cenote.agent.response import AgentResponse, ExecutionStatus
+from cenote.gateway.jobs.ledger import Failure, TaskOutcome, TaskRow
+from cenote.gateway.jobs.patient_port import PatientPort
+from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json, not_plain
+from cenote.gateway.jobs.schedule import Verdict
+from cenote.gateway.jobs.task_log import TaskLogText
+from cenote.models import Model, ModelError
+from cenote.models.errors import ModelRequestError
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.injectables import Variable
+from cenote.runtime.listeners import AsyncListener
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.replies import done, value
+from cenote.team.errors import BudgetExceededError
+from cenote_proto.v1 import job_pb2
+from cenote_security.errors import (
+    CenoteError,
+    IsolationUnavailableError,
+    JailError,
+    JailStartError,
+    MalformedValueError,
+    OutcomeUnknownError,
+    QuotaExceededError,
+    RuntimeLostError,
+    UnavailableError,
+    UnknownNameError,
+    UnknownRuntimeError,
+    UnsafeValueError,
+)
+from cenote_worker.results import ErrorInfo, ExecutionResult
+from cenote_worker.supervisor.edge import ValueReply
+
+log = logging.getLogger("cenote.jobs")
+
+MAX_ANSWER: Final = 64 * 2**10
+MAX_MESSAGE: Final = 4_000
+"""Characters of what is kept."""
+
+GRACE: Final = 5.0
+"""Seconds for a cell that was interrupted to say so."""
+
+Stage = Literal["setup", "variables", "task", "result", "platform"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How an attempt came to its end. An outcome without an error is a success."""
+
+    verdict: Verdict
+    outcome: TaskOutcome
+
+
+class _FailedError(Exception):
+    """The attempt is over. hopeless: a further one would come to the same."""
+
+    def __init__(self, failure: Failure, *, hopeless: bool = False) -> None:
+        super().__init__(failure)
+        self.failure = failure
+        self.hopeless = hopeless
+
+
+class Attempt:
+    """variables: shared ones, by name. model: the agent's, for a task that is a text."""
+
+    def __init__(
+        self,
+        runtime: AsyncPythonRuntime,
+        definition: job_pb2.JobDefinition,
+        row: TaskRow,
+        variables: Mapping[str, ObjectReference],
+        model: Model | None,
+    ) -> None:
+        self._runtime = runtime
+        self._definition = definition
+        self._row = row
+        self._variables = variables
+        self._model = model
+        self._log = TaskLogText()
+        self._stage: Stage = "platform"
+        self._ends = 0.0
+        self._limit = asyncio.timeout(None)
+        self._port = PatientPort(runtime.port, self._prolong)
+
+    async def carry_out(self) -> Ended:
+        """Raises nothing but CancelledError: what goes wrong is the attempt's outcome."""
+        began = monotonic()
+        ended = await self._ended()
+        outcome = replace(
+            ended.outcome,
+            duration=monotonic() - began,
+            log=_storable(str(self._log)),
+            left_out=self._log.left_out,
+        )
+        return replace(ended, outcome=outcome)
+
+    async def _ended(self) -> Ended:
+        try:
+            await asyncio.to_thread(self._runtime.core.start)
+        except (QuotaExceededError, UnavailableError) as error:
+            return self._not_begun(error)
+        except CenoteError as error:
+            return Ended(verdict="over", outcome=TaskOutcome(error=self._failure(error, "platform")))
+        try:
+            async with self._limit:
+                self._begin_time()
+                return Ended(verdict="over", outcome=await self._work())
+        except TimeoutError:
+            if not self._limit.expired():
+                raise
+            failure = Failure(
+                type="TimeoutError",
+                message=f"the task took longer than {self._definition.timeout:g} s",
+                reason="time",
+                stage=self._stage,
+            )
+            return Ended(verdict="failed", outcome=TaskOutcome(error=failure))
+        except _FailedError as error:
+            verdict: Verdict = "over" if error.hopeless else "failed"
+            return Ended(verdict=verdict, outcome=TaskOutcome(error=error.failure))
+        except CenoteError as error:
+            return self._of_error(error)
+        except Exception:
+            log.exception("a task failed")
+            failure = Failure(
+                type="InternalError",
+                message="the platform failed at this; its operator's log says how",
+                reason="platform",
+                stage="platform",
+            )
+            return Ended(verdict="over", outcome=TaskOutcome(error=failure))
+
+    def _not_begun(self, error: CenoteError) -> Ended:
+        """Nothing ran."""
+        hopeless = isinstance(error, IsolationUnavailableError | JailStartError)
+        failure = self._failure(error, "platform")
+        return Ended(verdict="failed" if hopeless else "crowded", outcome=TaskOutcome(error=failure))
+
+    def _of_error(self, error: CenoteError) -> Ended:
+        verdict, reason = _meaning(error)
+        return Ended(verdict=verdict, outcome=TaskOutcome(error=self._failure(error, reason)))
+
+    async def _work(self) -> TaskOutcome:
+        self._stage = "variables"
+        given = json.loads(self._row.variables) if self._row.variables else {}
+        items = [Variable(name, value) for name, value in {**self._variables, **given}.items()]
+        if items:
+            await self._port.inject(*items)
+        self._stage = "setup"
+        if self._definition.setup.strip():
+            self._check(await self._execute("setup", self._definition.setup))
+        self._stage = "task"
+        answer = await (self._cell() if self._row.kind == "code" else self._agent())
+        self._stage = "result"
+        text = await self._result() if self._definition.result else ""
+        return TaskOutcome(value=text, answer=_cut(_storable(answer), MAX_ANSWER))
+
+    async def _cell(self) -> str:
+        result = self._check(await self._execute("code", self._row.work))
+        return result.reply if result.reply is not None else result.value or ""
+
+    async def _execute(self, what: str, code: str) -> ExecutionResult:
+        result = await self._port.execute(code, timeout=self._left(), on_output=None, cause=f"job {what}")
+        self._log.cell(what, result)
+        return result
+
+    def _check(self, result: ExecutionResult) -> ExecutionResult:
+        if result.error is not None or not result.success:
+            raise _FailedError(self._of_cell(result.error or ErrorInfo(type="Error", message="it failed")))
+        return result
+
+    async def _agent(self) -> str:
+        assert self._model is not None, "checked when the job came"
+        settings: dict[str, Any] = {
+            field.name: value for field, value in self._definition.settings.ListFields()
+        }
+        agent = CaveAgent(self._model, self._port, on_event=self._log.hear, **settings)
+        response = await agent.run(self._row.work)
+        if response.status is not ExecutionStatus.SUCCESS:
+            raise _FailedError(_unfinished(response))
+        return response.content
+
+    async def _result(self) -> str:
+        name = self._definition.result
+        listener = AsyncListener(self._runtime.core.resume, None)
+        self._runtime.core.fetch(name, listener, opaque=False)
+        try:
+            reply = done(await listener.future, name)
+            if isinstance(reply, ValueReply) and reply.content.size > 4 * MAX_VALUE:
+                size = reply.content.size
+                reply.content.close()
+                raise NotPlainError(f"the result takes {size} bytes, of up to {4 * MAX_VALUE}")
+            return as_json(value(reply, name, {}, (), trusted=False))
+        except UnsafeValueError as error:  # its advice is for who asks a runtime
+            told = not_plain("the result", error.class_name)
+            raise _FailedError(self._failure(told, "result")) from None
+        except (UnknownNameError, NotPlainError, MalformedValueError) as error:
+            raise _FailedError(self._failure(error, "result")) from None
+
+    # -- time --
+
+    def _begin_time(self) -> None:
+        if self._definition.timeout:
+            self._ends = asyncio.get_running_loop().time() + self._definition.timeout
+            self._limit.reschedule(self._ends + self._grace)
+
+    @property
+    def _grace(self) -> float:
+        """A cell is told its time itself, and says more of it than could be said from here."""
+        return GRACE if self._row.kind == "code" else 0.0
+
+    def _left(self) -> float | None:
+        if not self._ends:
+            return None
+        return max(self._ends - asyncio.get_running_loop().time(), 0.001)
+
+    def _prolong(self, seconds: float) -> None:
+        """By what was spent waiting for room."""
+        if self._ends:
+            self._ends += seconds
+            self._limit.reschedule(self._ends + self._grace)
+
+    # -- what is told --
+
+    def _failure(self, error: CenoteError, reason: str) -> Failure:
+        message = str(error)
+        if self._model is not None:
+            with suppress(Exception):
+                message = self._model.redact(message)
+        return Failure(
+            type=type(error).__name__,
+            message=_cut(_storable(message), MAX_MESSAGE),
+            reason=reason,
+            stage=self._stage,
+        )
+
+    def _of_cell(self, error: ErrorInfo) -> Failure:
+        return Failure(
+            type=_storable(error.type)[:200],
+            message=_cut(_storable(error.message), MAX_MESSAGE),
+            reason=error.reason,
+            stage=self._stage,
+        )
+
+
+def _meaning(error: CenoteError) -> tuple[Verdict, str]:
+    """What an error that ended an attempt says of a further one, and its reason."""
+    match error:
+        case QuotaExceededError():
+            return "failed", "quota"
+        case BudgetExceededError():
+            return "over", "budget"
+        case ModelRequestError():
+            return "over", "model"
+        case ModelError():
+            return "failed", "model"
+        case OutcomeUnknownError() | RuntimeLostError() | UnknownRuntimeError() | UnavailableError():
+            return "lost", "lost"
+        case JailError():
+            return "failed", "jail"
+    return "over", "exception"
+
+
+def _unfinished(response: AgentResponse) -> Failure:
+    steps = response.status is ExecutionStatus.MAX_STEPS_REACHED
+    message = (
+        f"the agent used up its {response.max_steps} steps"
+        if steps
+        else "the model's answers were cut off, or empty, again and again"
+    )
+    last = f"; the last it said: {response.content[:1000]}" if response.content else ""
+    return Failure(
+        type="MaxStepsReached" if steps else "Incomplete",
+        message=_cut(_storable(message + last), MAX_MESSAGE),
+        reason="steps" if steps else "incomplete",
+        stage="task",
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
+
+
+def _storable(text: str) -> str:
+    """What a jail or a model wrote may be no text that can be stored."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,85 @@
+"""What all tasks of a job have in common, as clients give it: checked once, at the edge. Values only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+
+from cenote.gateway.bounds import bounded
+from cenote.gateway.jobs.schedule import Rules
+from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
+from cenote.jobs.checks import wrong_identifier
+from cenote.jobs.limits import (
+    DEFAULT_BACKOFF,
+    DEFAULT_CONCURRENCY,
+    MAX_ATTEMPTS,
+    MAX_BACKOFF,
+    MAX_CODE,
+    MAX_CONCURRENCY,
+    MAX_TIMEOUT,
+    MAX_VARIABLES,
+)
+from cenote.team.budget import Budget
+from cenote_proto.v1 import job_pb2, team_pb2
+from cenote_security.errors import UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.wire import policies
+
+
+def check_definition(
+    definition: job_pb2.JobDefinition,
+    secrets: Mapping[str, str],
+    *,
+    endpoints: Collection[str],
+    preloads: Sequence[str],
+) -> None:
+    """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError."""
+    if definition.ByteSize() > MAX_BYTES:
+        raise UsageError(f"what a job's tasks have in common has up to {MAX_BYTES} bytes; share larger data")
+    check_secrets(secrets)
+    if definition.HasField("model"):
+        check_model("the job", definition.model, secrets, endpoints)
+    bounded(sandbox_of(definition), preloads)
+    _check_numbers(definition)
+    check_budget(definition.budget)
+    if len(definition.setup) > MAX_CODE:
+        raise UsageError(f"setup has up to {MAX_CODE} characters, not {len(definition.setup)}")
+    if len(definition.variables) > MAX_VARIABLES:
+        raise UsageError(f"a job has up to {MAX_VARIABLES} variables, not {len(definition.variables)}")
+    for name in (*definition.variables, *([definition.result] if definition.result else [])):
+        if wrong := wrong_identifier(name):
+            raise UsageError(wrong)
+
+
+def check_budget(message: team_pb2.TeamBudget) -> Budget:
+    """Raises UsageError for limits that make no sense, or none for a job."""
+    for name in ("agents", "depth", "seconds"):
+        if message.HasField(name):
+            raise UsageError(
+                f"the budget of a job has no {name}: it limits tokens and cost; the rest is for `concurrency` and "
+                f"`timeout`"
+            )
+    return budget_of(message)
+
+
+def rules_of(definition: job_pb2.JobDefinition) -> Rules:
+    return Rules(
+        concurrency=definition.concurrency or DEFAULT_CONCURRENCY,
+        attempts=definition.attempts or 1,
+        backoff=definition.backoff or DEFAULT_BACKOFF,
+    )
+
+
+def sandbox_of(definition: job_pb2.JobDefinition) -> SandboxPolicy:
+    return policies.from_message(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
+
+
+def _check_numbers(definition: job_pb2.JobDefinition) -> None:
+    if definition.concurrency > MAX_CONCURRENCY:
+        raise UsageError(f"a job has up to {MAX_CONCURRENCY} tasks at once, not {definition.concurrency}")
+    if definition.attempts > MAX_ATTEMPTS:
+        raise UsageError(f"a task has up to {MAX_ATTEMPTS} attempts, not {definition.attempts}")
+    for name, most in (("backoff", MAX_BACKOFF), ("timeout", MAX_TIMEOUT)):
+        seconds = getattr(definition, name)
+        if not (math.isfinite(seconds) and 0 <= seconds <= most):
+            raise UsageError(f"{name} is of 0 to {most:g} s, not {seconds!r}")

@@ -1,0 +1,283 @@
+"""The store as the process that works on a job has it: what is to be done, what came of it.
+
+Each task's attempt is noted before it begins, and its result once, when it is there. Of two processes that work on
+one job the later one alone writes, so what it finds under way is under way no more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Final, Literal
+
+from cenote.gateway.database import Database
+from cenote.gateway.jobs.schedule import Standing, lost
+from cenote.gateway.jobs.table import JobRow, Jobs
+from cenote.gateway.orchestrators.fence import Fence
+from cenote.gateway.orchestrators.works import SupersededError
+from cenote_security.errors import UnknownEntryError
+from cenote_security.ids import JobId
+
+MAX_KEPT: Final = 512 * 2**20
+"""Characters of results and logs of one job: all tenants' are in one database. Logs go first, see `end`."""
+
+LOGS_UP_TO: Final = MAX_KEPT // 2
+"""Characters from which on no further logs are kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task that is about to begin. kind: `task` or `code`. variables: JSON, or empty."""
+
+    kind: str
+    work: str
+    variables: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """Why an attempt failed. See JobError."""
+
+    type: str
+    message: str
+    reason: str
+    stage: Literal["setup", "variables", "task", "result", "platform"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOutcome:
+    """What an attempt came to. value: JSON, or empty. error: None for one that succeeded. left_out: of the log."""
+
+    value: str = ""
+    answer: str = ""
+    error: Failure | None = None
+    duration: float = 0.0
+    log: str = ""
+    left_out: int = 0
+
+
+@dataclass(slots=True)
+class JobLedger:
+    """Of one job, and of one process. Each write is on the disk when it returns.
+
+    Raises SupersededError, DatabaseUnavailableError.
+    """
+
+    database: Database
+    job: JobId
+    clock: Callable[[], float] = time.time
+    _fence: Fence = field(init=False)
+    _read: int = field(default=0, init=False)
+    """The revision whose tasks were given out."""
+    _told: str = field(default="", init=False)
+    """Why nothing begins."""
+
+    def __post_init__(self) -> None:
+        self._fence = Fence(self.database, "job", self.job)
+
+    @property
+    def row(self) -> JobRow:
+        try:
+            return Jobs(self.database).of_all(self.job)
+        except UnknownEntryError:
+            raise SupersededError from None
+
+    def spent(self) -> tuple[int, int]:
+        """Tokens and nanodollars, of all attempts."""
+        sql = (
+            "SELECT CAST(SUM(tokens) AS BIGINT) AS tokens, CAST(SUM(nanodollars) AS BIGINT) AS nanodollars "
+            "FROM job_tasks WHERE job_id = ?"
+        )
+        row = self.database.row(sql, self.job)
+        assert row is not None, "a sum is one row"
+        return int(row["tokens"] or 0), int(row["nanodollars"] or 0)
+
+    # -- what is to be done --
+
+    def begin(self) -> list[Standing]:
+        """Takes the job up. What a former process had under way is lost: it is to be done again, or has failed."""
+        with self._fence.writing():
+            sql = (
+                "UPDATE jobs SET state = 'running', waiting_for = '', "
+                "started = CASE started WHEN 0 THEN ? ELSE started END "
+                "WHERE id = ? AND state IN ('waiting', 'running')"
+            )
+            if not self.database.execute(sql, self.clock(), self.job):  # it was cancelled meanwhile
+                raise SupersededError
+            for standing in self._standings("running"):
+                self._lose(standing)
+            self._read = self.row.revision
+            return list(self._standings("waiting"))
+
+    def added(self, known: set[int]) -> list[Standing]:
+        """Tasks that were given back to be done since they were last asked for. known: those that are under way."""
+        revision = self.row.revision
+        if revision == self._read:
+            return []
+        self._read = revision
+        return [standing for standing in self._standings("waiting") if standing.position not in known]
+
+    def task(self, position: int) -> TaskRow:
+        sql = "SELECT kind, work, variables FROM job_work WHERE job_id = ? AND position = ?"
+        row = self.database.row(sql, self.job, position)
+        if row is None:
+            raise SupersededError
+        return TaskRow(kind=row["kind"], work=row["work"], variables=row["variables"])
+
+    # -- what came of it --
+
+    def start(self, position: int) -> int:
+        """An attempt is about to begin; its number, from 1."""
+        with self._fence.writing():
+            sql = (
+                "UPDATE job_tasks SET state = 'running', attempts = attempts + 1 "
+                "WHERE job_id = ? AND position = ? AND state = 'waiting'"
+            )
+            if not self.database.execute(sql, self.job, position):
+                raise SupersededError
+            sql = "SELECT attempts FROM job_tasks WHERE job_id = ? AND position = ?"
+            row = self.database.row(sql, self.job, position)
+            assert row is not None, "it was there a moment ago"
+            return int(row["attempts"])
+
+    def unstart(self, position: int) -> None:
+        """It did not begin after all: nothing ran."""
+        with self._fence.writing():
+            sql = (
+                "UPDATE job_tasks SET state = 'waiting', attempts = attempts - 1 "
+                "WHERE job_id = ? AND position = ? AND state = 'running'"
+            )
+            self.database.execute(sql, self.job, position)
+
+    def spend(self, position: int, tokens: int, nanodollars: int) -> None:
+        with self._fence.writing():
+            sql = (
+                "UPDATE job_tasks SET tokens = tokens + ?, nanodollars = nanodollars + ? "
+                "WHERE job_id = ? AND position = ?"
+            )
+            self.database.execute(sql, tokens, nanodollars, self.job, position)
+
+    def end(
+        self, position: int, state: Literal["succeeded", "failed", "cancelled"], outcome: TaskOutcome
+    ) -> None:
+        """The task is over."""
+        with self._fence.writing():
+            self._write(position, state, outcome)
+
+    def again(self, standing: Standing, outcome: TaskOutcome, *, is_lost: bool) -> None:
+        """It is to be done once more. is_lost: nobody knows what came of its attempt."""
+        with self._fence.writing():
+            self._write(standing.position, "waiting", outcome)
+            self._put_back(standing, lost=int(is_lost))
+
+    def end_lost(self, position: int, outcome: TaskOutcome) -> None:
+        """It was lost too often."""
+        with self._fence.writing():
+            self._write(position, "failed", outcome)
+            sql = "UPDATE job_tasks SET lost = lost + 1 WHERE job_id = ? AND position = ?"
+            self.database.execute(sql, self.job, position)
+
+    def wait_for(self, reason: str) -> None:
+        """Says why nothing begins; an empty text when something does."""
+        if reason == self._told:
+            return
+        with self._fence.writing():
+            self.database.execute("UPDATE jobs SET waiting_for = ? WHERE id = ?", reason, self.job)
+        self._told = reason
+
+    def cancel_rest(self) -> None:
+        """What waits or runs is over, unless it was wanted again meanwhile."""
+        with self._fence.writing():
+            if self.row.wanted != "cancel":
+                return
+            sql = "UPDATE job_tasks SET state = 'cancelled' WHERE job_id = ? AND state IN ('waiting', 'running')"
+            self.database.execute(sql, self.job)
+
+    def finish(self) -> bool:
+        """The job is over; False if there is more to be done."""
+        with self._fence.writing():
+            sql = "SELECT 1 FROM job_tasks WHERE job_id = ? AND state IN ('waiting', 'running') LIMIT 1"
+            if self.database.row(sql, self.job) is not None:
+                return False
+            state = "cancelled" if self.row.wanted == "cancel" else "done"
+            sql = "UPDATE jobs SET state = ?, wanted = '', waiting_for = '', ended = ? WHERE id = ?"
+            self.database.execute(sql, state, self.clock(), self.job)
+            return True
+
+    # -- inside of a transaction --
+
+    def _standings(self, state: str) -> Iterator[Standing]:
+        sql = "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND state = ? ORDER BY position"
+        for row in self.database.rows(sql, self.job, state):
+            yield Standing(position=row["position"], tries=row["tries"], losses=row["losses"], due=row["due"])
+
+    def _lose(self, before: Standing) -> None:
+        after = lost(before, self.clock())
+        if after is not None:
+            self._put_back(after, lost=1)
+            return
+        self._write(before.position, "failed", TaskOutcome(error=LOST))
+        sql = "UPDATE job_tasks SET lost = lost + 1 WHERE job_id = ? AND position = ?"
+        self.database.execute(sql, self.job, before.position)
+
+    def _put_back(self, standing: Standing, lost: int) -> None:
+        sql = (
+            "UPDATE job_tasks SET state = 'waiting', tries = ?, losses = ?, due = ?, lost = lost + ? "
+            "WHERE job_id = ? AND position = ?"
+        )
+        values = (standing.tries, standing.losses, standing.due, lost)
+        self.database.execute(sql, *values, self.job, standing.position)
+
+    def _write(self, position: int, state: str, outcome: TaskOutcome) -> None:
+        before = self._kept(position)
+        told, log = self._bounded(outcome, before)
+        error = json.dumps(asdict(told.error)) if told.error is not None else ""
+        state = "failed" if state == "succeeded" and told.error is not None else state
+        sql = "UPDATE job_tasks SET state = ?, duration = ? WHERE job_id = ? AND position = ?"
+        self.database.execute(sql, state, told.duration, self.job, position)
+        self.database.execute("DELETE FROM job_results WHERE job_id = ? AND position = ?", self.job, position)
+        self.database.execute("DELETE FROM job_logs WHERE job_id = ? AND position = ?", self.job, position)
+        sql = "INSERT INTO job_results (job_id, position, value, answer, error) VALUES (?, ?, ?, ?, ?)"
+        self.database.execute(sql, self.job, position, told.value, told.answer, error)
+        if log:
+            sql = "INSERT INTO job_logs (job_id, position, text, left_out) VALUES (?, ?, ?, ?)"
+            self.database.execute(sql, self.job, position, log, told.left_out)
+        more = self._kept(position) - before
+        self.database.execute("UPDATE jobs SET kept = kept + ? WHERE id = ?", more, self.job)
+
+    def _kept(self, position: int) -> int:
+        """Of one task."""
+        result = (
+            "SELECT LENGTH(value) + LENGTH(answer) + LENGTH(error) AS kept FROM job_results "
+            "WHERE job_id = ? AND position = ?"
+        )
+        log = "SELECT LENGTH(text) AS kept FROM job_logs WHERE job_id = ? AND position = ?"
+        rows = [self.database.row(sql, self.job, position) for sql in (result, log)]
+        return sum(int(row["kept"]) for row in rows if row is not None)
+
+    def _bounded(self, outcome: TaskOutcome, before: int) -> tuple[TaskOutcome, str]:
+        """What is kept of it, and of its log. before: what there is of the task, which goes."""
+        row = self.database.row("SELECT kept FROM jobs WHERE id = ?", self.job)
+        kept = 0 if row is None else int(row["kept"]) - before
+        if kept + len(outcome.value) + len(outcome.answer) > MAX_KEPT:
+            error = outcome.error or FULL
+            return TaskOutcome(error=error, duration=outcome.duration), ""
+        return outcome, outcome.log if kept + len(outcome.log) <= LOGS_UP_TO else ""
+
+
+LOST: Final = Failure(
+    type="OutcomeUnknownError",
+    message="the platform was stopped, or killed, at each attempt; what came of them is not known",
+    reason="lost",
+    stage="platform",
+)
+
+FULL: Final = Failure(
+    type="QuotaExceededError",
+    message=f"the results and logs of a job have up to {MAX_KEPT >> 20} MiB; submit fewer tasks at once, or have "
+    f"them give less",
+    reason="full",
+    stage="result",
+)

@@ -1,0 +1,347 @@
+"""A tenant's jobs, from the first line of one to its end: tasks, names, quotas, secrets, in the right order."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import Final
+
+from cenote.gateway.audit.events import Subject, access_decided, token_changed
+from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
+from cenote.gateway.jobs.room import fits, need_of
+from cenote.gateway.jobs.runtimes import names_of
+from cenote.gateway.jobs.table import ID_PREFIX, JobRow, checked_name
+from cenote.gateway.orchestrators.keys import Keys
+from cenote.gateway.orchestrators.processes import Orchestrators
+from cenote.gateway.pages import page
+from cenote.gateway.principal import Principal
+from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.registry import Registry
+from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.stores import Stores
+from cenote.jobs.checks import TaskCheck
+from cenote.jobs.limits import MAX_KEY, MAX_RETRIED
+from cenote_proto.v1 import job_pb2
+from cenote_security.errors import (
+    EntryExistsError,
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    SecretFileError,
+    UnknownEntryError,
+    UsageError,
+)
+from cenote_security.ids import JobId, TenantId, new_job_id
+from cenote_security.scopes import Scope
+from cenote_security.tokens import BearerToken
+
+log = logging.getLogger("cenote.jobs")
+
+MAX_PAGE: Final = 100
+MAX_OPEN: Final = 100
+"""Jobs of one tenant that have not come to their end."""
+
+KEPT: Final = 30 * 86_400.0
+"""Seconds that a job is kept behind its end, with its results."""
+
+END_PATIENCE: Final = 15.0
+
+JOB_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCES)
+"""Of the token by which a job has its runtimes."""
+
+
+class Submission:
+    """A job that is arriving."""
+
+    def __init__(self, principal: Principal, job: JobId, head: job_pb2.JobHead) -> None:
+        definition = head.definition
+        self.principal = principal
+        self.job = job
+        self.head = head
+        self.check = TaskCheck(definition.variables, has_model=definition.HasField("model"))
+        self.stored = 0
+        self.is_whole = False
+        """Set when it has become a job."""
+        self.digest = hashlib.sha256(_compared(definition))
+
+    def take(self, tasks: Iterable[job_pb2.JobTask]) -> list[job_pb2.JobTask]:
+        """Looks at the next ones; gives those that are to be stored. Raises UsageError where it is too much."""
+        good = []
+        for task in tasks:
+            task.id = task.id or str(self.check.tasks + 1)
+            self.check.see(task)
+            task.ClearField("line")
+            self.digest.update(_counted(task.SerializeToString(deterministic=True)))
+            good.append(task)
+        return good if self.check.good else []
+
+
+class JobRegistry:
+    """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
+
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. preloads: see Registry.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        state: StateFolder,
+        runtimes: Registry,
+        orchestrators: Orchestrators,
+        endpoints: Collection[str] = (),
+        preloads: Sequence[str] = PRELOADS,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._stores = stores
+        self._state = state
+        self._runtimes = runtimes
+        self._orchestrators = orchestrators
+        self._endpoints = tuple(endpoints)
+        self._preloads = tuple(preloads)
+        self._clock = clock
+
+    # -- arriving --
+
+    def begin(self, principal: Principal, head: job_pb2.JobHead) -> Submission:
+        """Checks what all tasks have in common; keeps nothing. Raises UsageError, RejectedError and their kinds."""
+        principal.require(Scope.JOBS)
+        if head.name.startswith(ID_PREFIX):
+            raise UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
+        checked_name(head.name)
+        if len(head.key) > MAX_KEY:
+            raise UsageError(f"a key has at most {MAX_KEY} characters")
+        definition = head.definition
+        check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+        self._check_fits(principal, definition)
+        return Submission(principal, new_job_id(), head)
+
+    def add(self, submission: Submission, tasks: Iterable[job_pb2.JobTask]) -> None:
+        """Raises UsageError where it becomes too much. What is wrong with single tasks is told in the end."""
+        first = submission.stored + 1
+        good = submission.take(tasks)
+        if good and not submission.stored:
+            definition = submission.head.definition.SerializeToString(deterministic=True)
+            self._stores.jobs.begin(submission.principal.tenant, submission.job, definition)
+        if good:
+            self._stores.job_tasks.add(submission.job, first, good)
+            submission.stored += len(good)
+
+    def complete(self, submission: Submission) -> JobRow:
+        """All tasks have come. Gives the job of an earlier submission with the same key.
+
+        Raises BadTasksError, UsageError for a key that something else was submitted with, EntryExistsError for a name
+        that is taken, QuotaExceededError, RejectedError.
+        """
+        submission.check.finish()
+        known = self._known(submission)
+        if known is not None:
+            self.discard(submission)
+            return known
+        principal, head = submission.principal, submission.head
+        if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
+            raise RejectedError(f"you have {MAX_OPEN} jobs that are not over; wait, or cancel some")
+        hold = Hold(key=submission.job, tenant=principal.tenant, amounts={Quota.JOBS: 1}, lasting=True)
+        self._stores.quotas.reserve(hold)
+        self._record(principal, "job.submit")
+        self._give_keys(submission)
+        try:
+            job = self._stores.jobs.complete(
+                principal.tenant,
+                submission.job,
+                name=head.name,
+                key=head.key,
+                digest=submission.digest.hexdigest(),
+            )
+        except EntryExistsError:
+            known = self._known(submission)  # the same request came twice at once
+            if known is None:
+                raise
+            self.discard(submission)
+            return known
+        submission.is_whole = True
+        self._orchestrators.ensure(job.id)
+        return job
+
+    def discard(self, submission: Submission) -> None:
+        """What has arrived of it is dropped, unless it is a job by now: then whoever is gone may ask for it again."""
+        if submission.is_whole:
+            return
+        self._clear(submission.principal.tenant, submission.job)
+
+    def _known(self, submission: Submission) -> JobRow | None:
+        tenant, key = submission.principal.tenant, submission.head.key
+        known = self._stores.jobs.by_key(tenant, key)
+        if known is not None and known.digest != submission.digest.hexdigest():
+            raise UsageError(
+                f"the key {key!r:.100} is that of job {known.name!r}, which has other tasks or settings; take "
+                f"another key"
+            )
+        return known
+
+    # -- what there is --
+
+    def find(self, principal: Principal, name: str) -> JobRow:
+        """By name or id. Raises UnknownEntryError."""
+        principal.require(Scope.JOBS)
+        return self._stores.jobs.find(principal.tenant, name)
+
+    def page(self, principal: Principal, after: str, limit: int) -> tuple[Sequence[JobRow], str]:
+        """Some of the tenant's jobs, by name, and where the next page begins; empty at the end."""
+        principal.require(Scope.JOBS)
+        entries = self._stores.jobs
+        return page(lambda most: entries.of(principal.tenant, after=after, limit=most), limit, MAX_PAGE)
+
+    def log(self, principal: Principal, name: job_pb2.TaskName) -> job_pb2.TaskLog:
+        """Raises UnknownEntryError."""
+        return self._stores.job_tasks.log(self.find(principal, name.job).id, name.task)
+
+    def described(self, job: JobRow) -> job_pb2.JobDescription:
+        sums = self._stores.job_tasks.sums(job.id)
+        told = job_pb2.JobDescription(
+            id=job.id,
+            name=job.name,
+            state=job_pb2.JobDescription.State.Value(job.state.upper()),
+            definition=job_pb2.JobDefinition.FromString(job.definition),
+            counts=job_pb2.JobCounts(**sums.counts),
+            created=job.created,
+            started=job.started,
+            ended=job.ended,
+            tokens=sums.tokens,
+            nanodollars=sums.nanodollars,
+            starts=job.epoch,
+            revision=job.revision,
+            expires=job.ended + KEPT if job.ended else 0.0,
+            waiting_for=job.waiting_for,
+        )
+        if job.budget:
+            told.definition.budget.ParseFromString(job.budget)
+        return told
+
+    # -- changes --
+
+    def cancel(self, principal: Principal, name: str) -> JobRow:
+        """Raises UnknownEntryError."""
+        job = self.find(principal, name)
+        self._record(principal, "job.cancel")
+        self._stores.jobs.cancel(principal.tenant, job.id)
+        return self._stores.jobs.find(principal.tenant, job.id)
+
+    def retry(self, principal: Principal, request: job_pb2.RetryRequest) -> JobRow:
+        """Raises UnknownEntryError, UsageError."""
+        job = self.find(principal, request.job)
+        if len(request.tasks) > MAX_RETRIED:
+            raise UsageError(f"up to {MAX_RETRIED} tasks can be named at once; name none for all that failed")
+        budget = None
+        if request.HasField("budget"):
+            check_budget(request.budget)
+            budget = request.budget.SerializeToString()
+        self._check_fits(principal, job_pb2.JobDefinition.FromString(job.definition))
+        self._record(principal, "job.retry")
+        with self._stores.database.transaction():
+            if self._stores.job_tasks.renew(job.id, request.tasks):
+                self._stores.jobs.reopen(principal.tenant, job.id, budget)
+        self._orchestrators.ensure(job.id)
+        return self._stores.jobs.find(principal.tenant, job.id)
+
+    def delete(self, principal: Principal, name: str) -> None:
+        """Ends what it does. Raises UnknownEntryError."""
+        job = self.find(principal, name)
+        self._record(principal, "job.delete")
+        self._clear(principal.tenant, job.id)
+
+    # -- what is left --
+
+    def values(self) -> Iterator[tuple[JobId, Principal, Sequence[str]]]:
+        """Of all jobs that are not over and have shared values: who they are to the machines, and ids of these."""
+        for job in self._stores.jobs.at_work():
+            with suppress(UnknownEntryError, SecretFileError, NotAuthenticatedError):  # it is being deleted
+                definition = job_pb2.JobDefinition.FromString(self._stores.jobs.of_all(job).definition)
+                if definition.variables:
+                    holder = self._stores.tokens.authenticate(Keys(self._state.jobs / job).token())
+                    yield job, holder, list(definition.variables.values())
+
+    def clear_remains(self) -> None:
+        """At the start: of jobs that were arriving, or being deleted, when a gateway was killed."""
+        for row in self._stores.jobs.arriving():
+            self._clear(row.tenant, row.id)
+        if self._state.jobs.exists():
+            folders = {JobId(folder.name) for folder in self._state.jobs.iterdir()}
+            for job in sorted(folders.difference(self._stores.jobs.ids())):
+                self._clear_remains_of(job)
+        self._stores.jobs.clear_orphans()
+
+    def clear_old(self) -> None:
+        """Jobs that ended long ago."""
+        for job in self._stores.jobs.ended_before(self._clock() - KEPT):
+            subject = Subject(tenant=job.tenant)
+            self._stores.recorder.record(access_decided(subject, "job.expire")).result()
+            self._clear(job.tenant, job.id)
+
+    def _clear_remains_of(self, job: JobId) -> None:
+        keys = Keys(self._state.jobs / job)
+        try:
+            holder = self._stores.tokens.authenticate(keys.token())
+        except (NotAuthenticatedError, SecretFileError):  # it came that far
+            keys.remove()
+        else:
+            self._clear(holder.tenant, job)
+
+    def _clear(self, tenant: TenantId, job: JobId) -> None:
+        """All that there is of a job; its row first, with which it is gone for everybody else."""
+        self._stores.jobs.remove(tenant, job)
+        self._orchestrators.settle(job, END_PATIENCE)
+        # Of a process that was killed over its work nobody else comes to end them.
+        self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
+        keys = Keys(self._state.jobs / job)
+        try:
+            token = BearerToken.parse(keys.token())
+        except SecretFileError:  # it was refused before it had one
+            token = None
+        if token is not None:
+            self._stores.tokens.forget(tenant, token.id)
+        keys.remove()
+        self._stores.quotas.release(job)
+        self._stores.jobs.clear(job)
+
+    def _give_keys(self, submission: Submission) -> None:
+        principal, job = submission.principal, submission.job
+        token = self._stores.tokens.issue(principal.tenant, JOB_SCOPES, note=f"of job {job}")
+        subject = Subject(tenant=principal.tenant, token=principal.token)
+        self._stores.recorder.record(token_changed(subject, "issued", token.id, JOB_SCOPES)).result()
+        keys = Keys(self._state.jobs / job)
+        keys.make(token.text)
+        keys.keep(submission.head.secrets)
+
+    def _check_fits(self, principal: Principal, definition: job_pb2.JobDefinition) -> None:
+        """A task that no room is ever enough for would wait for ever."""
+        limits, need = self._stores.quotas.limits(principal.tenant), need_of(sandbox_of(definition))
+        quota = fits(limits, need)
+        if quota is not None:
+            raise QuotaExceededError(
+                quota.value,
+                0,
+                need[quota],
+                limits[quota],
+                "",
+                "give the tasks a smaller `sandbox`",
+            )
+
+    def _record(self, principal: Principal, action: str) -> None:
+        subject = Subject(tenant=principal.tenant, token=principal.token)
+        self._stores.recorder.record(access_decided(subject, action)).result()
+
+
+def _compared(definition: job_pb2.JobDefinition) -> bytes:
+    """What makes two submissions the same: ids of shared values are others in each process that shares them."""
+    names = job_pb2.JobDefinition.FromString(definition.SerializeToString())
+    for name in names.variables:
+        names.variables[name] = ""
+    return _counted(names.SerializeToString(deterministic=True))
+
+
+def _counted(data: bytes) -> bytes:
+    return len(data).to_bytes(8, "big") + data

@@ -1,0 +1,85 @@
+"""The runtimes of a job's tasks: one for each attempt, under names by which a later process finds what is left."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.core import RuntimeCore
+from cenote.runtime.references import ObjectReference
+from cenote.runtime.remote.address import Destination
+from cenote.runtime.remote.background import background
+from cenote.runtime.remote.jobs import SECONDS_KEPT
+from cenote.runtime.remote.platform_client import client_of
+from cenote.runtime.remote.runtime import RemoteRuntime
+from cenote_security.errors import CenoteError, UnknownRuntimeError
+from cenote_security.ids import JobId
+from cenote_security.policy import SandboxPolicy
+
+T = TypeVar("T")
+
+LEASE: Final = 60.0
+"""Seconds that a task's runtime outlives the process that works on its job, if no other one ends it before."""
+
+
+class JobRuntimes:
+    """On the job's own loop."""
+
+    def __init__(self, destination: Destination, job: JobId, policy: SandboxPolicy) -> None:
+        self._client = client_of(destination)
+        self._job = job
+        self._policy = policy
+
+    def make(self, position: int, attempt: int) -> AsyncPythonRuntime:
+        """Nothing is sent before its first call."""
+        # One whose making was broken off may come to be all the same: its name is not asked for again.
+        name = f"{names_of(self._job)}{position}-{attempt}-{secrets.token_hex(3)}"
+        backend = partial(RemoteRuntime, self._client, name=name, lease=LEASE)
+        return AsyncPythonRuntime.holding(RuntimeCore((), (), (), None, self._policy, name, backend))
+
+    async def end(self, runtime: AsyncPythonRuntime) -> None:
+        """With all that runs in it. What cannot be ended now ends with its lease."""
+        with suppress(CenoteError):
+            await self._off(self._client.delete(runtime.name))
+        await runtime.close()
+
+    async def clear(self) -> None:
+        """What former processes have left: nobody waits for it, and it is not to go on beside another attempt."""
+        for described in await self._off(self._client.list()):
+            if described.name.startswith(names_of(self._job)):
+                with suppress(UnknownRuntimeError):
+                    await self._off(self._client.delete(described.name))
+
+    async def reference(self, reference_id: str) -> ObjectReference:
+        """A shared value, held for as long as the reference is. Raises UnknownReferenceError."""
+        holding, info = await self._off(self._client.references.find(reference_id, holder_of(self._job)))
+        return ObjectReference(holding, info)
+
+    async def leave(self, reference_id: str) -> None:
+        """Has it kept for a while, for whoever wants tasks done again."""
+        kept = self._client.references.leave(reference_id, later_holder_of(self._job), SECONDS_KEPT)
+        with suppress(CenoteError):
+            await self._off(kept)
+
+    async def _off(self, work: Coroutine[Any, Any, T]) -> T:
+        """On the loop that has the lines to platforms."""
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, background().loop))
+
+
+def names_of(job: JobId) -> str:
+    """What the names of all runtimes of a job's tasks begin with."""
+    return f"job-{job[3:13]}-"
+
+
+def holder_of(job: JobId) -> str:
+    return f"job {job}"
+
+
+def later_holder_of(job: JobId) -> str:
+    """Of values that are kept for a while, for whoever works on it next."""
+    return f"{holder_of(job)}, later"

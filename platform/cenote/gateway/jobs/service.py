@@ -1,0 +1,148 @@
+"""JobService: a tenant's jobs, by name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from cenote.gateway.callers import Callers, Context
+from cenote.gateway.jobs.registry import JobRegistry, Submission
+from cenote.gateway.jobs.table import JobRow
+from cenote.gateway.principal import Principal
+from cenote.gateway.slow_work import to_its_end
+from cenote.gateway.stores import Stores
+from cenote.gateway.turns import Turns
+from cenote_proto.v1 import job_pb2
+from cenote_proto.v1.job_pb2_grpc import JobServiceServicer
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.ids import JobId
+
+T = TypeVar("T")
+
+LOOK_EVERY: Final = 0.1
+"""Seconds between two looks for results, each some ten microseconds."""
+
+ARRIVING: Final = 8
+OF_ONE_TENANT: Final = 2
+"""Submissions at once: each has a message of up to 4 MiB in memory, and writes to everybody's database."""
+
+SUBMITTING: Final = 300.0
+"""Seconds for one; else who sends nothing more would keep its turn."""
+
+
+class JobService(JobServiceServicer):
+    """On the gateway's loop; what blocks is done on threads."""
+
+    def __init__(self, stores: Stores, registry: JobRegistry, callers: Callers) -> None:
+        self._stores = stores
+        self._registry = registry
+        self._callers = callers
+        self._turns = Turns(ARRIVING, OF_ONE_TENANT)
+
+    async def SubmitJob(
+        self, requests: AsyncIterator[job_pb2.SubmitJobRequest], context: Context
+    ) -> job_pb2.JobDescription:
+        async with self._callers.served(context, "job.submit") as principal:
+            async with self._turns.turn(principal):
+                try:
+                    async with asyncio.timeout(SUBMITTING):
+                        job = await self._submitted(principal, requests)
+                except TimeoutError:
+                    raise UnavailableError(
+                        f"the tasks did not arrive within {SUBMITTING:g} s; submit them again, as several jobs"
+                    ) from None
+            return await self._callers.on_thread(lambda: self._registry.described(job))
+        raise AssertionError("a call that failed was ended")
+
+    async def GetJob(self, request: job_pb2.JobName, context: Context) -> job_pb2.JobDescription:
+        return await self._job(context, "job.get", lambda who: self._registry.find(who, request.name))
+
+    async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsReply:
+        def page(principal: Principal) -> job_pb2.ListJobsReply:
+            found, after = self._registry.page(principal, request.page, request.limit)
+            return job_pb2.ListJobsReply(jobs=map(self._registry.described, found), next_page=after)
+
+        return await self._answer(context, "job.list", page)
+
+    async def GetResults(self, request: job_pb2.ResultsRequest, context: Context) -> None:  # type: ignore[override]
+        async with self._callers.served(context, "job.results") as principal:
+            job = await self._callers.on_thread(lambda: self._registry.find(principal, request.job))
+            barred = asyncio.create_task(self._callers.barred(context))
+            try:
+                async for result in self._results(principal, job.id, request):
+                    await context.write(result)
+                    if barred.done():
+                        await barred
+            finally:
+                barred.cancel()
+
+    async def GetTaskLog(self, request: job_pb2.TaskName, context: Context) -> job_pb2.TaskLog:
+        return await self._answer(context, "job.logs", lambda who: self._registry.log(who, request))
+
+    async def CancelJob(self, request: job_pb2.JobName, context: Context) -> job_pb2.JobDescription:
+        return await self._job(context, "job.cancel", lambda who: self._registry.cancel(who, request.name))
+
+    async def RetryJob(self, request: job_pb2.RetryRequest, context: Context) -> job_pb2.JobDescription:
+        return await self._job(context, "job.retry", lambda who: self._registry.retry(who, request))
+
+    async def DeleteJob(self, request: job_pb2.JobName, context: Context) -> job_pb2.DeleteJobReply:
+        def delete(principal: Principal) -> job_pb2.DeleteJobReply:
+            self._registry.delete(principal, request.name)
+            return job_pb2.DeleteJobReply()
+
+        return await self._answer(context, "job.delete", delete)
+
+    # -- arriving --
+
+    async def _submitted(
+        self, principal: Principal, requests: AsyncIterator[job_pb2.SubmitJobRequest]
+    ) -> JobRow:
+        parts = aiter(requests)
+        head = await anext(parts, None)
+        if head is None or not head.HasField("head"):
+            raise UsageError("a submission begins with what all tasks have in common")
+        submission = await self._begun(principal, head.head)
+        try:
+            async for request in parts:
+                if not request.HasField("tasks"):
+                    raise UsageError("behind its head, a submission has tasks alone")
+                tasks = request.tasks.tasks
+                await to_its_end(self._callers.on_thread(partial(self._registry.add, submission, tasks)))
+            return await to_its_end(self._callers.on_thread(lambda: self._registry.complete(submission)))
+        except BaseException:
+            await to_its_end(self._callers.on_thread(lambda: self._registry.discard(submission)))
+            raise
+
+    async def _begun(self, principal: Principal, head: job_pb2.JobHead) -> Submission:
+        return await to_its_end(self._callers.on_thread(lambda: self._registry.begin(principal, head)))
+
+    # -- results --
+
+    async def _results(
+        self, principal: Principal, job: JobId, request: job_pb2.ResultsRequest
+    ) -> AsyncIterator[job_pb2.JobResult]:
+        heard, tasks = request.after, self._stores.job_tasks
+        while True:
+            # In this order: the end of a job is noted behind the results of all its tasks.
+            row = await self._callers.on_thread(lambda: self._registry.find(principal, job))
+            page = await self._callers.on_thread(partial(tasks.results, job, heard, whole=request.follow))
+            for result in page:
+                yield result
+                heard = result.index
+            if not page:
+                if not request.follow or row.state in ("done", "cancelled"):
+                    return
+                await asyncio.sleep(LOOK_EVERY)
+
+    async def _job(
+        self, context: Context, action: str, work: Callable[[Principal], JobRow]
+    ) -> job_pb2.JobDescription:
+        return await self._answer(context, action, lambda who: self._registry.described(work(who)))
+
+    async def _answer(self, context: Context, action: str, work: Callable[[Principal], T]) -> T:
+        async with self._callers.served(context, action) as principal:
+            answered: Awaitable[T] = self._callers.on_thread(lambda: work(principal))
+            return await answered
+        raise AssertionError("a call that failed was ended")

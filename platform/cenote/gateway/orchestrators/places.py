@@ -1,0 +1,75 @@
+"""Places at being worked on, of which there are a few: handed out in fair turns, and left to others after a while.
+
+A process takes some hundred megabytes, and a job may take days. Not for use from several threads at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cenote.gateway.fair_queue import FairQueue
+from cenote_security.ids import TenantId
+
+SLICE: Final = 60.0
+"""Seconds after which a work that can be put off makes room for one that waits."""
+
+_BACKLOG: Final = 1_000_000
+"""How many may wait is bounded where they are made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """at_once: works that have a place, of all tenants. of_one_tenant: of them."""
+
+    at_once: int
+    of_one_tenant: int
+
+
+class Places:
+    """Of the works of one kind, by id."""
+
+    def __init__(
+        self, share: Share, *, slice: float = SLICE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queue: FairQueue[str] = FairQueue(share.at_once, backlog=_BACKLOG)
+        self._of_one = share.of_one_tenant
+        self._slice = slice
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    def ask(self, work: str, tenant: TenantId) -> list[str]:
+        """Wants a place, unless it has one or waits for it. Gives all that have one from now on."""
+        if work not in self._since and work not in self._waiting:
+            self._queue.submit(work, tenant, at_once=self._of_one)
+            self._waiting.add(work)
+        return self._started()
+
+    def leave(self, work: str) -> list[str]:
+        """Needs none any more, or not now. Gives all that have one from now on."""
+        since = self._since.pop(work, None)
+        if since is not None:
+            self._queue.finish(work, self._clock() - since)
+        else:
+            self._waiting.discard(work)
+            self._queue.withdraw(work)
+        return self._started()
+
+    @property
+    def overstaying(self) -> str | None:
+        """Which one should make room now: that which has been here for longest; None where nobody waits for it."""
+        if not self._waiting or not self._since:
+            return None
+        work, since = min(self._since.items(), key=lambda entry: entry[1])
+        return work if self._clock() - since >= self._slice else None
+
+    def _started(self) -> list[str]:
+        started = self._queue.start()
+        now = self._clock()
+        for work in started:
+            self._waiting.discard(work)
+            self._since[work] = now
+        return started

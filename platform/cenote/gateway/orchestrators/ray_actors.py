@@ -1,0 +1,230 @@
+"""Teams and jobs worked on by Ray actors: one per work that has something to do, started again by Ray when it was
+killed.
+
+No code of a user or a model runs in these processes: they are clients of runtimes, and speak to models.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+from cenote.gateway.database import Database
+from cenote.gateway.database_place import database_place
+from cenote.gateway.orchestrators.loops import WorkLoop, loop_of
+from cenote.gateway.orchestrators.places import Places
+from cenote.gateway.orchestrators.process_unsafe import environment
+from cenote.gateway.orchestrators.settings import OrchestratorSettings
+from cenote.gateway.orchestrators.works import (
+    MAX_FAILURES,
+    SupersededError,
+    Works,
+    pause_after,
+    works_of,
+)
+from cenote.gateway.state_folder import StateFolder
+from cenote_security.errors import CenoteError, UnknownEntryError
+from cenote_worker.cluster.node import HostGone
+from cenote_worker.cluster.ray_calls import answer, here
+
+log = logging.getLogger("cenote.orchestrators")
+
+MAX_RESTARTS: Final = 100
+"""Of one actor's life, which ends when its work is done: what kills so many is no accident."""
+
+SWEEP_EVERY: Final = 2.0
+"""Seconds between two looks for actors with nothing to do; one costs some hundred megabytes."""
+
+
+class OrchestratorActor:
+    """A WorkLoop as a Ray actor. It works from its constructor on: that is all that Ray runs again."""
+
+    def __init__(self, settings: str, allowed: tuple[str, ...]) -> None:
+        kept = environment(allowed)
+        for name in set(os.environ) - set(kept):
+            if not name.startswith("RAY_"):
+                del os.environ[name]
+        os.environ.update(kept)
+        self._settings = OrchestratorSettings.from_json(settings)
+        self._loop: WorkLoop | None = None
+        self._woken = threading.Event()
+        self._idle = threading.Event()
+        self._woken.set()
+        threading.Thread(target=self._work, name="cenote-work", daemon=True).start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._idle.clear()
+        self._woken.set()
+
+    def settle(self, patience: float) -> bool:
+        """Waits until there is nothing to do. False when it takes too long."""
+        return self._idle.wait(patience)
+
+    def make_room(self) -> None:
+        """See WorkLoop. `settle` says when it has."""
+        if self._loop is not None:
+            self._loop.make_room()
+
+    def _work(self) -> None:
+        failures = 0
+        while self._woken.wait():
+            self._woken.clear()
+            try:
+                self._work_once()
+                failures = 0
+            except SupersededError:
+                pass
+            except CenoteError as error:
+                failures += 1
+                log.error("%s cannot be worked on: %s", self._settings.work, error)
+                self._again(failures)
+            if not self._woken.is_set():
+                self._idle.set()
+
+    def _work_once(self) -> None:
+        with Database(database_place(self._settings.state)) as database:
+            is_open = works_of(self._settings.kind, database).is_open(self._settings.work)
+        if is_open:
+            self._loop = loop_of(self._settings)
+            self._loop.work()
+
+    def _again(self, failures: int) -> None:
+        if failures == MAX_FAILURES:
+            with Database(database_place(self._settings.state)) as database:
+                reason = f"{failures} tries did not get any further; the log of the cluster says why"
+                works_of(self._settings.kind, database).stuck(self._settings.work, reason)
+        time.sleep(pause_after(failures))
+        self._woken.set()
+
+
+class RayOrchestrators:
+    """See Orchestrators. On the gateway's machine, where the store and the secrets are."""
+
+    def __init__(
+        self, state: StateFolder, works: Works, allowed: Collection[str] = (), places: Places | None = None
+    ) -> None:
+        self._state = state
+        self._works = works
+        self._prefix = f"{works.kind}/"
+        self._allowed = tuple(allowed)
+        self._where = ("", "")
+        self._lock = threading.Lock()
+        self._actors: dict[str, Any] = {}
+        self._places = Places(works.share) if places is None else places
+        self._leaving: set[str] = set()
+        """Those that were asked to make room."""
+        self._closing = threading.Event()
+        self._sweeper = threading.Thread(target=self._sweep, name=f"cenote-{works.kind}s", daemon=True)
+
+    def begin(self, address: str, authority: str) -> None:
+        self._where = address, authority
+        self._adopt()
+        self._sweeper.start()
+        for work in self._works.at_work():
+            self.ensure(work)
+
+    def ensure(self, work: str) -> None:
+        with self._lock:
+            if work in self._actors:
+                self._actors[work].wake.remote()
+            else:
+                self._begin(self._places.ask(work, self._works.tenant(work)))
+
+    def _begin(self, works: Sequence[str]) -> None:
+        for work in works:
+            if work not in self._actors:
+                self._actors[work] = self._actor(work)
+            self._actors[work].wake.remote()
+
+    def settle(self, work: str, patience: float) -> None:
+        with self._lock:
+            actor = self._actors.pop(work, None)
+            self._give_up_place(work)
+        if actor is not None:
+            try:
+                answer(actor.settle.remote(patience), patience)
+            except (HostGone, CenoteError) as error:
+                log.warning("%s is ended at its work: %s", work, error)
+            ray.kill(actor)
+
+    def close(self, *, orderly: bool = True) -> None:
+        with self._lock:
+            self._closing.set()
+            actors, self._actors = list(self._actors.values()), {}
+        for actor in actors if orderly else ():
+            ray.kill(actor)
+        if self._sweeper.is_alive():
+            self._sweeper.join()
+
+    def _adopt(self) -> None:
+        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now."""
+        for name in ray.util.list_named_actors():
+            if name.startswith(self._prefix) and self._knows(work := name.removeprefix(self._prefix)):
+                with suppress(ValueError):  # it has ended just now
+                    self._actors[work] = ray.get_actor(name)
+                    self._places.ask(work, self._works.tenant(work))
+
+    def _knows(self, work: str) -> bool:
+        try:
+            self._works.tenant(work)
+        except UnknownEntryError:
+            return False
+        return True
+
+    def _actor(self, work: str) -> Any:
+        address, authority = self._where
+        settings = OrchestratorSettings(
+            state=self._state, kind=self._works.kind, work=work, address=address, authority=authority
+        )
+        return (
+            ray.remote(OrchestratorActor)
+            .options(
+                name=self._prefix + work,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=MAX_RESTARTS,
+                max_concurrency=4,
+                scheduling_strategy=here(),
+            )
+            .remote(settings.to_json(), self._allowed)
+        )
+
+    def _sweep(self) -> None:
+        while not self._closing.wait(SWEEP_EVERY):
+            try:
+                self._dismiss_idle()
+            except (CenoteError, RayError) as error:
+                log.warning("what is worked on could not be looked after: %s", error)
+
+    def _dismiss_idle(self) -> None:
+        with self._lock:
+            if self._works.can_make_room and (overstaying := self._places.overstaying) in self._actors:
+                self._leaving.add(overstaying)
+                self._actors[overstaying].make_room.remote()
+            for work in list(self._actors):
+                if not self._works.is_open(work) or (work in self._leaving and self._has_left(work)):
+                    ray.kill(self._actors.pop(work))
+                    self._give_up_place(work)
+                    if self._works.is_open(work):
+                        self._begin(self._places.ask(work, self._works.tenant(work)))
+
+    def _has_left(self, work: str) -> bool:
+        try:
+            return bool(answer(self._actors[work].settle.remote(0.0), SWEEP_EVERY))
+        except HostGone:  # it is started again
+            return False
+
+    def _give_up_place(self, work: str) -> None:
+        self._leaving.discard(work)
+        if not self._closing.is_set():
+            self._begin(self._places.leave(work))

@@ -1,0 +1,73 @@
+"""What processes of the platform work on, such as teams and jobs, as whoever starts them sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Final, Literal, Protocol
+
+from cenote.gateway.database import Database
+from cenote.gateway.orchestrators.places import Share
+from cenote_security.errors import UnavailableError
+from cenote_security.ids import TenantId
+
+Kind = Literal["team", "job"]
+
+MAX_FAILURES: Final = 5
+"""Processes, one after the other, that end without having got any further; then what they work on is stuck."""
+
+FIRST_PAUSE: Final = 0.2
+LONGEST_PAUSE: Final = 60.0
+"""Seconds before another process is started, doubled with each that gets no further."""
+
+
+class SupersededError(UnavailableError):
+    """What was worked on was deleted, or another process works on it."""
+
+    def __str__(self) -> str:
+        return "another process works on this now, or it was deleted"
+
+
+class Works(Protocol):
+    """All works of one kind, by id, in the gateway's database. Calls are thread-safe."""
+
+    @property
+    def kind(self) -> Kind: ...
+
+    @property
+    def share(self) -> Share:
+        """How many are worked on at once; others wait."""
+
+    @property
+    def can_make_room(self) -> bool:
+        """Whether its loop ends in the middle when it is asked to."""
+
+    def at_work(self) -> Sequence[str]:
+        """All tenants': those that have something to do."""
+
+    def is_open(self, work: str) -> bool:
+        """Whether it has something to do."""
+
+    def tenant(self, work: str) -> TenantId:
+        """Raises UnknownEntryError."""
+
+    def progress(self, work: str) -> Hashable:
+        """Differs once it has got any further."""
+
+    def stuck(self, work: str, reason: str) -> None:
+        """Nobody gets any further. What has nothing to do after that is left alone, all else is tried on."""
+
+
+def pause_after(failures: int) -> float:
+    """Seconds."""
+    return float(min(FIRST_PAUSE * (2 ** min(failures, 20) - 1), LONGEST_PAUSE))
+
+
+def works_of(kind: Kind, database: Database) -> Works:
+    """Loads what a kind takes, and nothing of the others."""
+    if kind == "team":
+        from cenote.gateway.teams.works import TeamWorks
+
+        return TeamWorks(database)
+    from cenote.gateway.jobs.works import JobWorks
+
+    return JobWorks(database)

@@ -1,0 +1,21 @@
+"""Batch jobs of a platform: a file of tasks goes in, a file of results comes out."""
+
+from __future__ import annotations
+
+from cenote.jobs.errors import BadLine, BadTasksError
+from cenote.jobs.job import Job
+from cenote.jobs.jobs import Jobs
+from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
+from cenote.platform_team import ModelSpec
+
+__all__ = [
+    "BadLine",
+    "BadTasksError",
+    "Job",
+    "Jobs",
+    "JobStatus",
+    "ModelSpec",
+    "TaskError",
+    "TaskLog",
+    "TaskResult",
+]

@@ -1,0 +1,109 @@
+"""What is wrong with the tasks of a job, told for all of them at once. Values only; both sides of the wire ask it."""
+
+from __future__ import annotations
+
+import json
+import keyword
+from collections.abc import Callable, Collection
+
+from cenote.jobs.errors import BadLine, BadTasksError
+from cenote.jobs.limits import MAX_INPUT, MAX_PROBLEMS, MAX_TASK, MAX_TASK_NAME, MAX_TASKS, MAX_VARIABLES
+from cenote_proto.v1 import job_pb2
+from cenote_security.errors import UsageError
+
+
+class TaskCheck:
+    """Of one job's tasks, as they come. shared: names that all of them have. has_model: whether agents can work."""
+
+    def __init__(self, shared: Collection[str], *, has_model: bool) -> None:
+        self._shared = frozenset(shared)
+        self._has_model = has_model
+        self._lines: list[BadLine] = []
+        self._found = 0
+        self._names: dict[str, int] = {}
+        self._bytes = 0
+
+    @property
+    def tasks(self) -> int:
+        """How many were looked at."""
+        return len(self._names) + self._found
+
+    @property
+    def good(self) -> bool:
+        return not self._found
+
+    def see(self, task: job_pb2.JobTask) -> None:
+        """The next one. Raises UsageError where the input is too large as a whole."""
+        if self.tasks >= MAX_TASKS:
+            raise UsageError(f"a job has up to {MAX_TASKS} tasks; submit the rest as another job")
+        size = task.ByteSize()
+        self._bytes += size
+        if self._bytes > MAX_INPUT:
+            raise UsageError(
+                f"the tasks of a job have up to {MAX_INPUT >> 20} MiB; share larger data, and give it by `variables`"
+            )
+        reason = f"it has {size} bytes, of up to {MAX_TASK}" if size > MAX_TASK else self._wrong(task)
+        if reason:
+            self.refuse(task.line, reason)
+        else:
+            self._names[task.id] = task.line
+
+    def refuse(self, line: int, reason: str) -> None:
+        """A line that is none."""
+        self._found += 1
+        if len(self._lines) < MAX_PROBLEMS:
+            self._lines.append(BadLine(line=line, reason=reason))
+
+    def finish(self) -> None:
+        """All have come. Raises BadTasksError; UsageError for none at all."""
+        if self._found:
+            raise BadTasksError(self._lines, self._found)
+        if not self._names:
+            raise UsageError("a job has at least one task")
+
+    def _wrong(self, task: job_pb2.JobTask) -> str:
+        return self._wrong_name(task.id) or self._wrong_work(task) or self._wrong_variables(task.variables)
+
+    def _wrong_name(self, name: str) -> str:
+        if not 0 < len(name) <= MAX_TASK_NAME or not name.isprintable():
+            return f"an id has 1 to {MAX_TASK_NAME} printable characters, unlike {name[:50]!r}"
+        if name in self._names:
+            return f"the id {name!r:.100} is that of line {self._names[name]} too"
+        return ""
+
+    def _wrong_work(self, task: job_pb2.JobTask) -> str:
+        kind = task.WhichOneof("work")
+        if kind is None or not getattr(task, kind).strip():
+            return 'it has neither "task", a text for an agent, nor "code", a cell'
+        if kind == "task" and not self._has_model:
+            return 'a "task" is for an agent, and the job has no model'
+        return ""
+
+    def _wrong_variables(self, text: str) -> str:
+        if not text:
+            return ""
+        try:
+            values = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            return f'its "variables" are no JSON: {str(error)[:100]}'
+        if not isinstance(values, dict):
+            return 'its "variables" are a JSON object of values by name'
+        if len(values) > MAX_VARIABLES:
+            return f"it has {len(values)} variables, of up to {MAX_VARIABLES}"
+        for name in values:
+            if wrong := wrong_identifier(name):
+                return wrong
+            if name in self._shared:
+                return f"the variable {name!r} is one of the job's already"
+        return ""
+
+
+def wrong_identifier(name: str) -> str:
+    """Why it is no name for a variable; empty if it is one."""
+    if name.isidentifier() and not keyword.iskeyword(name) and len(name) <= 100:
+        return ""
+    return f"{name[:100]!r} is no name for a variable: it is a Python identifier"
+
+
+def _refuse_constant(name: str) -> Callable[[], None]:
+    raise ValueError(f"{name} is no value of JSON")

@@ -1,0 +1,160 @@
+"""What a platform tells of a job: how far it is, and what came of each task."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any, Final, Literal
+
+from cenote_proto.v1 import job_pb2
+
+JobState = Literal["waiting", "running", "done", "cancelled"]
+TaskStatus = Literal["succeeded", "failed", "cancelled"]
+
+_STATES: Final[tuple[JobState, ...]] = ("waiting", "running", "done", "cancelled")
+_STATUSES: Final[tuple[TaskStatus, ...]] = ("succeeded", "failed", "cancelled")
+"""In the order of their numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    """How far a job is. waiting to cancelled: numbers of tasks. tokens, cost (US dollars): of all attempts.
+
+    Times are seconds since the epoch, 0 for not yet. starts: processes that have worked on it; more than one when
+    they were killed. revision: how often tasks were asked to be done again. expires: when the platform forgets it.
+    waiting_for: why tasks do not begin; empty when nothing stands in their way.
+    """
+
+    id: str
+    name: str
+    state: JobState
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    tokens: int
+    cost: float
+    created: float
+    started: float
+    ended: float
+    starts: int
+    revision: int
+    expires: float
+    waiting_for: str
+
+    @property
+    def tasks(self) -> int:
+        return self.waiting + self.running + self.over
+
+    @property
+    def over(self) -> int:
+        """How many tasks have come to their end, well or not."""
+        return self.succeeded + self.failed + self.cancelled
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in ("done", "cancelled")
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return {**asdict(self), "tasks": self.tasks}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskError:
+    """Why a task failed. type: a class name. stage: `setup`, `variables`, `task`, `result`, or `platform`.
+
+    reason: of a cell as in ErrorInfo (`exception`, `time`, `memory`, ...); else `model`, `steps`, `incomplete`,
+    `time`, `budget`, `quota`, `lost`, `jail`, `variables`, `full`, `platform`.
+    """
+
+    type: str
+    message: str
+    reason: str
+    stage: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What came of a task. index: its place in the input, from 1.
+
+    value: of the variable that is the result, as plain data; None where none is. answer: the agent's last words, or
+    what the cell shows. attempts: how often it was begun. lost: how many of these came to nobody knows what, as the
+    platform failed under them: what they did outside of their runtimes was perhaps done more than once.
+    duration: seconds of the last attempt. tokens, cost (US dollars): of all attempts.
+    """
+
+    index: int
+    id: str
+    status: TaskStatus
+    value: Any = None
+    answer: str = ""
+    error: TaskError | None = None
+    attempts: int = 0
+    lost: int = 0
+    duration: float = 0.0
+    tokens: int = 0
+    cost: float = 0.0
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == "succeeded"
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLog:
+    """What a task's last attempt did, as text. left_out: characters of the middle that were not kept."""
+
+    text: str
+    left_out: int
+
+
+def status_of(message: job_pb2.JobDescription) -> JobStatus:
+    counts = message.counts
+    return JobStatus(
+        id=message.id,
+        name=message.name,
+        state=_STATES[message.state] if message.state < len(_STATES) else "running",
+        waiting=counts.waiting,
+        running=counts.running,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        cancelled=counts.cancelled,
+        tokens=message.tokens,
+        cost=message.nanodollars / 10**9,
+        created=message.created,
+        started=message.started,
+        ended=message.ended,
+        starts=message.starts,
+        revision=message.revision,
+        expires=message.expires,
+        waiting_for=message.waiting_for,
+    )
+
+
+def result_of(message: job_pb2.JobResult) -> TaskResult:
+    error = None
+    if message.HasField("error"):
+        told = message.error
+        error = TaskError(type=told.type, message=told.message, reason=told.reason, stage=told.stage)
+    return TaskResult(
+        index=message.index,
+        id=message.id,
+        status=_STATUSES[message.status] if message.status < len(_STATUSES) else "failed",
+        value=json.loads(message.value) if message.value else None,
+        answer=message.answer,
+        error=error,
+        attempts=message.attempts,
+        lost=message.lost,
+        duration=message.duration,
+        tokens=message.tokens,
+        cost=message.nanodollars / 10**9,
+    )

@@ -1,0 +1,40 @@
+"""When an actor is taken to hang: not while it comes up, nor behind a pause of the whole machine."""
+
+from __future__ import annotations
+
+from cenote_worker.cluster.pulse import COMING_PATIENCE, Pulse
+from cenote_worker.cluster.ray_calls import LOOK_PATIENCE
+
+
+def test_one_that_answered_before_is_asked_twice() -> None:
+    """At the limit it is still waited for, and past it asked once more."""
+    pulse = Pulse(0.0)
+    pulse.answered(5.0)
+    assert "waits" == pulse.look(5.0 + LOOK_PATIENCE)
+    later = 6.0 + LOOK_PATIENCE
+    assert "ask" == pulse.look(later)
+    assert "waits" == pulse.look(later + LOOK_PATIENCE)
+    assert "hangs" == pulse.look(later + LOOK_PATIENCE + 1.0)
+
+
+def test_a_late_answer_is_an_answer() -> None:
+    """The next question has all of its time again."""
+    pulse = Pulse(0.0)
+    pulse.answered(0.0)
+    now = LOOK_PATIENCE + 1.0
+    assert "ask" == pulse.look(now)
+    pulse.answered(now)
+    assert "waits" == pulse.look(now + LOOK_PATIENCE)
+    assert "ask" == pulse.look(now + LOOK_PATIENCE + 1.0)
+
+
+def test_one_that_comes_up_has_longer() -> None:
+    """At first, and each time that it has ended."""
+    pulse = Pulse(0.0)
+    assert "waits" == pulse.look(COMING_PATIENCE)
+    pulse.answered(COMING_PATIENCE)
+    pulse.ended(200.0)
+    assert "waits" == pulse.look(200.0 + COMING_PATIENCE)
+    later = 201.0 + COMING_PATIENCE
+    assert "ask" == pulse.look(later)
+    assert "hangs" == pulse.look(later + COMING_PATIENCE + 1.0)

@@ -1,0 +1,17 @@
+"""What a platform's own cluster consists of."""
+
+from __future__ import annotations
+
+from tests.cluster.standing import StandingPlatform
+from tests.processes import title
+from tests.waiting import until
+
+
+def test_no_server_runs_that_nobody_asks(platform: StandingPlatform) -> None:
+    """Ray's pages, and its server for drivers elsewhere, would each be a process of 100 MB and a port."""
+    until(lambda: platform.processes("ray::RuntimeActor"))  # the last to come
+    titles = [title(pid) for pid in platform.processes()]
+    assert 1 == len([line for line in titles if "/gcs/gcs_server " in line])
+    assert [] == [
+        line for line in titles if "ray.util.client.server" in line or "/dashboard/dashboard.py" in line
+    ]

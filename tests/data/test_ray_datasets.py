@@ -1,0 +1,81 @@
+"""Functions of jails over Ray Datasets, on a Ray cluster that a script has started."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.timeout(220)  # a cluster and jobs of Ray's, on a machine with much else to do
+
+
+@pytest.fixture(scope="module")
+def told() -> Iterator[dict[str, Any]]:
+    """What the script has printed. A short folder: Ray's sockets are in it."""
+    with tempfile.TemporaryDirectory(prefix="ct-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.data.over_ray", folder],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "CENOTE_MODEL"}
+            | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"},
+            capture_output=True,
+            text=True,
+            timeout=200,
+            check=False,
+        )
+        assert 0 == done.returncode, done.stderr
+        yield json.loads(done.stdout.splitlines()[-1])
+
+
+def test_each_row_is_worked_on_once(told: dict[str, Any]) -> None:
+    """But for those of the batch that failed, which are kept with the error, and can be had again."""
+    fine = [number for number in range(1000) if not 700 <= number < 800]
+    assert [[number, ("zero", "one")[number % 2]] for number in fine] == told["good"]
+    (error,) = told["errors"]
+    assert "ValueError: seven hundred" in error
+    assert list(range(700, 800)) == told["failed"]
+
+
+def test_a_process_of_rays_was_killed_over_that(told: dict[str, Any]) -> None:
+    """Ray gave its batches to another one, and its jail ended with it."""
+    assert told["killed"]
+
+
+def test_an_error_ends_the_job_if_nobody_keeps_it(told: dict[str, Any]) -> None:
+    """Ray's error has the text that says what failed, and what to do."""
+    assert "`name` failed on a batch of 500 rows" in told["raised"]
+    assert "`errors_to` keeps such batches" in told["raised"]
+
+
+def test_code_that_asks_for_too_much_is_told_what_to_do(told: dict[str, Any]) -> None:
+    """`examples/large_dataset.py` has what works."""
+    assert [
+        "'numbers' has more than the 2000 bytes that may be loaded; make it smaller with map",
+        "no dataset 'nambers'; the nearest names are numbers",
+        "head gives 1 to 1000 rows, not 0; map and load are for more",
+        "None",
+        "no function 'names' was put; the nearest names are name",
+        "None",
+        "no dataset 'numbers'; there are none",
+    ] == told["asked"].splitlines()
+
+
+def test_the_example_shows_what_it_claims(told: dict[str, Any]) -> None:
+    """An agent has its functions run over all rows, and leaves out what they cannot read."""
+    *lines, read = told["example"].splitlines()
+    assert [
+        "answer: The stations' means are in `means`.",
+        "means: {'north': 10.45, 'south': 11.45, 'west': 12.45}",
+        "rows of batches that failed: 150000",
+    ] == lines
+    assert re.fullmatch(r"the model read [12]k tokens in 3 steps", read)

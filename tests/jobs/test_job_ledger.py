@@ -1,0 +1,193 @@
+"""What is written down of a job: each result once, by one process at a time, whatever is killed in between."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from cenote.gateway.database import Database
+from cenote.gateway.jobs import ledger as ledger_module
+from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome
+from cenote.gateway.jobs.schedule import MAX_LOSSES, Standing
+from cenote.gateway.jobs.table import Jobs
+from cenote.gateway.jobs.tasks import Tasks
+from cenote.gateway.jobs.works import JobWorks
+from cenote.gateway.orchestrators.works import SupersededError
+from cenote.gateway.tenants import Tenants
+from cenote_proto.v1 import job_pb2
+from cenote_security.ids import JobId, TenantId, new_job_id
+
+BROKEN = Failure(type="ValueError", message="no", reason="exception", stage="task")
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "gateway.db") as opened:
+        yield opened
+
+
+def tenant(database: Database) -> TenantId:
+    return Tenants(database).create("acme").id
+
+
+def job(database: Database, count: int) -> JobId:
+    """Of tasks `1`, `2`, ..."""
+    owner = tenant(database)
+    made = new_job_id()
+    Jobs(database).begin(owner, made, b"")
+    tasks = [job_pb2.JobTask(id=str(number), code="1") for number in range(1, count + 1)]
+    Tasks(database).add(made, 1, tasks)
+    return Jobs(database).complete(owner, made, name="", key="", digest="").id
+
+
+def results(database: Database, job: JobId) -> list[tuple[str, int, int, int]]:
+    """Of tasks that are over: id, status, attempts, lost."""
+    found = Tasks(database).results(job, 0, whole=False)
+    return [(each.id, each.status, each.attempts, each.lost) for each in found]
+
+
+def test_what_a_process_leaves_is_done_again_and_says_so(database: Database) -> None:
+    """Its results stay; its attempts that were under way are lost; it writes nothing more."""
+    made = job(database, 3)
+    former = JobLedger(database, made)
+    assert [1, 2, 3] == [standing.position for standing in former.begin()]
+    assert [1, 1] == [former.start(1), former.start(2)]
+    former.end(1, "succeeded", TaskOutcome(value="7"))
+    later = JobLedger(database, made)
+    for write in (
+        lambda: former.end(2, "succeeded", TaskOutcome()),
+        lambda: former.start(3),
+        lambda: former.spend(2, 1, 1),
+        former.finish,
+    ):
+        with pytest.raises(SupersededError):
+            write()
+    assert [(2, 1), (3, 0)] == [(standing.position, standing.losses) for standing in later.begin()]
+    assert 2 == later.start(2)
+    later.end(2, "failed", TaskOutcome(error=BROKEN))
+    assert not later.finish()
+    later.start(3)
+    later.end(3, "succeeded", TaskOutcome(answer="ok"))
+    assert later.finish()
+    assert [("1", 0, 1, 0), ("2", 1, 2, 1), ("3", 0, 1, 0)] == results(database, made)
+    assert ("done", 2) == ((row := Jobs(database).of_all(made)).state, row.epoch)
+
+
+def test_a_task_that_takes_its_process_along_each_time(database: Database) -> None:
+    """It has failed in the end, with a word of its own."""
+    made = job(database, 1)
+    for _ in range(MAX_LOSSES):
+        ledger = JobLedger(database, made)
+        (standing,) = ledger.begin()
+        ledger.start(standing.position)
+    ledger = JobLedger(database, made)
+    assert [] == ledger.begin()
+    assert ledger.finish()
+    (result,) = Tasks(database).results(made, 0, whole=True)
+    assert (job_pb2.JobResult.FAILED, MAX_LOSSES, MAX_LOSSES) == (result.status, result.attempts, result.lost)
+    assert ("lost", "platform") == (result.error.reason, result.error.stage)
+
+
+def test_what_did_not_begin_is_no_attempt(database: Database) -> None:
+    """Nor is it a loss; one that is to be done once more keeps what it has spent."""
+    made = job(database, 1)
+    ledger = JobLedger(database, made)
+    ledger.begin()
+    ledger.start(1)
+    ledger.unstart(1)
+    assert 1 == ledger.start(1)
+    ledger.spend(1, 100, 5)
+    ledger.again(Standing(position=1, tries=1, due=2.0), TaskOutcome(error=BROKEN), is_lost=False)
+    assert [] == results(database, made)
+    assert [Standing(position=1, tries=1, due=2.0)] == JobLedger(database, made).begin()
+    assert (100, 5) == JobLedger(database, made).spent()
+
+
+def test_given_back_while_others_are_done(database: Database) -> None:
+    """The process at work hears of it once, and the job is not over before."""
+    made = job(database, 2)
+    ledger = JobLedger(database, made)
+    ledger.begin()
+    for position in (1, 2):
+        ledger.start(position)
+        ledger.end(position, "failed", TaskOutcome(error=BROKEN))
+    with database.transaction():
+        assert 1 == Tasks(database).renew(made, ["2"])
+        Jobs(database).reopen(ledger.row.tenant, made, None)
+    assert not ledger.finish()
+    assert [2] == [standing.position for standing in ledger.added(set())]
+    assert [] == ledger.added(set())
+    ledger.start(2)
+    ledger.end(2, "succeeded", TaskOutcome())
+    assert ledger.finish()
+
+
+def test_cancelled_before_anybody_works_on_it(database: Database) -> None:
+    """It is over at once, and a process that comes too late begins nothing."""
+    made = job(database, 2)
+    Jobs(database).cancel(Jobs(database).of_all(made).tenant, made)
+    assert [("1", 2, 0, 0), ("2", 2, 0, 0)] == results(database, made)
+    assert not JobWorks(database).is_open(made)
+    with pytest.raises(SupersededError):
+        JobLedger(database, made).begin()
+
+
+def test_wanted_again_before_it_was_cancelled(database: Database) -> None:
+    """Whoever works on it stops its tasks; what was asked for last is done."""
+    made = job(database, 2)
+    ledger = JobLedger(database, made)
+    ledger.begin()
+    ledger.start(1)
+    owner = ledger.row.tenant
+    Jobs(database).cancel(owner, made)
+    ledger.end(1, "cancelled", TaskOutcome())
+    with database.transaction():
+        Tasks(database).renew(made, [])
+        Jobs(database).reopen(owner, made, None)
+    ledger.cancel_rest()
+    assert not ledger.finish()
+    assert [1, 2] == [standing.position for standing in ledger.added(set())]
+    Jobs(database).cancel(owner, made)
+    ledger.cancel_rest()
+    assert ledger.finish()
+    assert "cancelled" == Jobs(database).of_all(made).state
+
+
+def test_stuck(database: Database) -> None:
+    """It is said why nothing begins, until something does; nothing has failed for that."""
+    made = job(database, 2)
+    before = JobWorks(database).progress(made)
+    JobWorks(database).stuck(made, "five processes ended")
+    assert "five processes ended" == Jobs(database).of_all(made).waiting_for
+    assert JobWorks(database).is_open(made)
+    ledger = JobLedger(database, made)
+    assert 2 == len(ledger.begin())
+    assert "" == Jobs(database).of_all(made).waiting_for
+    assert before == JobWorks(database).progress(made)
+    ledger.start(1)
+    assert before != JobWorks(database).progress(made)
+
+
+def test_bounds_of_what_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logs are the first that are not kept any more; a result that does not fit is a failure that says so. What is
+    written anew counts once.
+    """
+    monkeypatch.setattr(ledger_module, "MAX_KEPT", 100)
+    monkeypatch.setattr(ledger_module, "LOGS_UP_TO", 50)
+    made = job(database, 3)
+    ledger = JobLedger(database, made)
+    ledger.begin()
+    for position in (1, 2, 3):
+        ledger.start(position)
+    for _ in range(3):
+        ledger.again(Standing(position=1), TaskOutcome(log="x" * 40), is_lost=False)
+    ledger.end(1, "succeeded", TaskOutcome(log="x" * 40))
+    ledger.end(2, "succeeded", TaskOutcome(value=json.dumps("y" * 38), log="z" * 11))
+    ledger.end(3, "succeeded", TaskOutcome(value=json.dumps("y" * 38)))
+    assert ["x" * 40, "", ""] == [Tasks(database).log(made, name).text for name in "123"]
+    one, two, three = Tasks(database).results(made, 0, whole=True)
+    assert (0, 0, 1) == (one.status, two.status, three.status)
+    assert ("full", "") == (three.error.reason, three.value)

@@ -1,0 +1,121 @@
+"""The small parts of jobs: room in quotas, plain results, logs with a head and a tail."""
+
+from __future__ import annotations
+
+import inspect
+import math
+
+import pytest
+
+from cenote.agent.events import Event, EventType
+from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json
+from cenote.gateway.jobs.room import fits, room
+from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
+from cenote.gateway.quota import Quota
+from cenote.jobs import Job, Jobs
+from cenote.jobs.limits import MAX_CONCURRENCY
+
+NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
+
+
+@pytest.mark.parametrize(
+    ("limits", "used", "running", "expected"),
+    [
+        ({}, {}, 0, MAX_CONCURRENCY),
+        ({Quota.RUNTIMES: 8}, {}, 0, 6),
+        ({Quota.RUNTIMES: 8}, {Quota.RUNTIMES: 5}, 3, 1),
+        ({Quota.RUNTIMES: 8}, {Quota.RUNTIMES: 6}, 3, 0),
+        ({Quota.RUNTIMES: 8}, {Quota.RUNTIMES: 7}, 0, 1),
+        ({Quota.RUNTIMES: 8}, {Quota.RUNTIMES: 8}, 0, 0),
+        ({Quota.RUNTIMES: 1}, {}, 0, 1),
+        ({Quota.RUNTIMES: 8, Quota.MEMORY: 40}, {Quota.MEMORY: 10}, 1, 2),
+    ],
+)
+def test_a_quarter_of_each_quota_is_left(
+    limits: dict[Quota, int], used: dict[Quota, int], running: int, expected: int
+) -> None:
+    """But for a job of which nothing runs, which may have the last of it: a small quota lets one task begin."""
+    assert expected == room(limits, dict.fromkeys(Quota, 0) | used, NEED, running)
+
+
+@pytest.mark.parametrize("face", [Job, Jobs])
+def test_each_call_has_a_twin_that_is_awaited(face: type) -> None:
+    """With the same arguments."""
+    calls = {name: call for name, call in vars(face).items() if callable(call) and name[0] != "_"}
+    plain = {name for name in calls if not name.startswith("async_")}
+    assert {f"async_{name}" for name in plain} == set(calls) - plain
+    for name in plain:
+        one, two = (inspect.signature(calls[each]).parameters for each in (name, f"async_{name}"))
+        assert one == two
+
+
+def test_what_never_fits() -> None:
+    """The quota is named; at the limit it fits."""
+    assert Quota.MEMORY == fits({Quota.MEMORY: 9}, NEED)
+    assert None is fits({Quota.MEMORY: 10}, NEED)
+
+
+@pytest.mark.parametrize("value", [None, True, 3, 1.5, "é\u2028", [1, [2]], {"a": {"b": []}}])
+def test_plain_data_comes_back_as_it_was(value: object) -> None:
+    """Through JSON."""
+    import json
+
+    assert value == json.loads(as_json(value))
+
+
+class Number(int):
+    """Looks like one."""
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ((1,), "the result is a tuple"),
+        ([{"a": {1}}], r"the result\[0\]\['a'\] is a set"),
+        ({1: 2}, "a key of the result is no text, but a int"),
+        ([math.nan], r"the result\[0\] is nan"),
+        (Number(1), "the result is a Number"),
+        ([10**6000], r"the result\[0\] is a number of 19932 bits"),
+        ("x" * MAX_VALUE, f"has {MAX_VALUE + 2} characters"),
+    ],
+)
+def test_what_is_no_plain_data(value: object, said: str) -> None:
+    """Where it is not, and why: nothing becomes something else on the way."""
+    with pytest.raises(NotPlainError, match=said):
+        as_json(value)
+
+
+def test_nested_too_deeply() -> None:
+    """Before it takes the stack of whoever looks at it."""
+    deep: list[object] = []
+    for _ in range(5_000):
+        deep = [deep]
+    with pytest.raises(NotPlainError, match="levels deep"):
+        as_json(deep)
+
+
+def test_a_log_with_headings() -> None:
+    """What a model says comes in pieces, under one."""
+    log = TaskLogText()
+    for kind, content in ((EventType.TEXT, "I "), (EventType.TEXT, "look."), (EventType.CODE, "x = 1")):
+        log.hear(Event(kind, content))
+    log.block("execution_output", "7\n")
+    log.block("nothing", "")
+    log.hear(Event(EventType.TEXT, "Done."))
+    assert "--- text\nI look.\n--- code\nx = 1\n--- execution_output\n7\n--- text\nDone." == str(log)
+    assert 0 == log.left_out
+
+
+def test_a_log_that_is_too_long() -> None:
+    """Head and tail are kept, and what is left out is counted."""
+    log = TaskLogText()
+    log.block("first", "a" * HEAD)
+    log.block("second", "b" * TAIL)
+    log.block("third", "c" * TAIL)
+    text = str(log)
+    assert text.startswith("--- first\naaa")
+    assert text.endswith("ccc")
+    assert f"{log.left_out} characters left out" in text
+    assert HEAD + TAIL + log.left_out == sum(map(len, ("--- first\n", "\n--- second\n", "\n--- third\n"))) + (
+        HEAD + 2 * TAIL
+    )

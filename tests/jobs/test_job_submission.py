@@ -1,0 +1,250 @@
+"""How jobs come and go at the gateway, from clients that keep to nothing, and when a gateway is killed meanwhile."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.gateway.world import World
+from tests.jobs.workshop import BARE
+from tests.orchestrator.studio import Scripts, Studio
+from tests.waiting import until
+
+from cenote.gateway.audit.folder import log_files
+from cenote.gateway.audit.selection import Selection, selected
+from cenote.gateway.jobs.registry import KEPT, JobRegistry
+from cenote.gateway.principal import Principal
+from cenote.gateway.quota import Quota
+from cenote.gateway.registry import Registry
+from cenote.jobs import limits
+from cenote_proto.v1 import job_pb2
+from cenote_proto.v1.job_pb2_grpc import JobServiceStub
+from cenote_security.errors import QuotaExceededError, RejectedError, UnknownEntryError, UsageError
+
+Part = job_pb2.SubmitJobRequest
+
+
+def head(**settings: object) -> Part:
+    return Part(head=job_pb2.JobHead(**settings))  # type: ignore[arg-type]
+
+
+def tasks(*codes: str, **settings: object) -> Part:
+    made = [job_pb2.JobTask(code=code, **settings) for code in codes]  # type: ignore[arg-type]
+    return Part(tasks=job_pb2.JobTasks(tasks=made))
+
+
+def broken_off() -> Iterator[Part]:
+    yield head()
+    yield tasks("1", "2")
+    raise ConnectionError("the client is gone")
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ([], "begins with what all tasks have in common"),
+        ([tasks("1")], "begins with what all tasks have in common"),
+        ([head(), head()], "has tasks alone"),
+        ([head()], "at least one task"),
+        ([head(), tasks("1", "")], "line 0: it has neither|of the tasks cannot be run"),
+        ([head(), tasks("1", variables="[" * 100_000)], "variables"),
+        ([head(), tasks("1", id="x\n")], "printable"),
+        ([head(key="k" * 201), tasks("1")], "a key has at most"),
+        ([head(name="../etc"), tasks("1")], "no name for a job"),
+        (
+            [head(definition=job_pb2.JobDefinition(timeout=float("nan"))), tasks("1")],
+            "timeout is of 0",
+        ),
+    ],
+)
+def test_what_no_client_of_ours_sends(studio: Studio, parts: list[Part], said: str) -> None:
+    """It is refused with its reason, and nothing is left of it."""
+    before = counts(studio)
+    with grpc.insecure_channel(studio.address) as channel, pytest.raises(grpc.RpcError, match=said) as caught:
+        JobServiceStub(channel).SubmitJob(iter(parts), metadata=token(studio))
+    assert grpc.StatusCode.INVALID_ARGUMENT == caught.value.code()  # type: ignore[attr-defined]
+    until(lambda: before == counts(studio))
+
+
+def test_a_client_that_is_gone_in_the_middle(studio: Studio) -> None:
+    """What has arrived is dropped."""
+    before = counts(studio)
+    with grpc.insecure_channel(studio.address) as channel, pytest.raises(grpc.RpcError):
+        JobServiceStub(channel).SubmitJob(broken_off(), metadata=token(studio))
+    until(lambda: before == counts(studio))
+
+
+def counts(studio: Studio) -> list[int]:
+    return [count(studio, table) for table in ("job_tasks", "jobs")]
+
+
+def token(studio: Studio) -> tuple[tuple[str, str]]:
+    return (("authorization", f"Bearer {studio.connect()._destination.token}"),)
+
+
+def count(studio: Studio, table: str) -> int:
+    with closing(sqlite3.connect(studio.folder / "gateway.db")) as database:
+        return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+
+def test_the_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one goes on with the job, drops what was arriving, and takes behind a job that was being deleted."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with Scripts() as models:
+        studio = Studio(tmp_path / "state", models).open()
+        try:
+            models.script(agent=["Well."])
+            gate = models.hold("agent", 1)
+            jobs = studio.connect().jobs
+            parts = [{"code": "'kept'"}, {"task": "Go on"}]
+            job = jobs.submit(parts, concurrency=1, model=studio.model("agent"), sandbox=BARE)
+            until(lambda: models.calls["agent"] == 1)
+            studio.close()
+            with closing(sqlite3.connect(tmp_path / "state" / "gateway.db")) as database, database:
+                columns = "SELECT tenant_id, 'jb_x', 'half', definition, 'arriving', created FROM jobs"
+                names = "tenant_id, id, name, definition, state, created"
+                database.execute(f"INSERT INTO jobs ({names}) {columns}")
+                database.execute("INSERT INTO job_tasks (job_id, position, name) VALUES ('jb_gone', 1, '1')")
+                database.execute("INSERT INTO job_work VALUES ('jb_gone', 1, 'code', '', '')")
+            gate.set()
+            studio.open()
+            job = studio.connect().jobs.get(job.id)
+            found = [(each.answer, each.attempts, each.lost) for each in job.results(follow=True)]
+            assert [("'kept'", 1, 0), ("Well.", 2, 1)] == found
+            tables = ("jobs", "job_tasks", "job_work")
+            until(lambda: [1, 2, 2] == [count(studio, table) for table in tables])
+        finally:
+            studio.close()
+
+
+class Nobody:
+    """Works on no job. See Orchestrators."""
+
+    def begin(self, address: str, authority: str) -> None: ...
+
+    def ensure(self, work: str) -> None: ...
+
+    def settle(self, work: str, patience: float) -> None: ...
+
+    def close(self, *, orderly: bool = True) -> None: ...
+
+
+class Desk:
+    """A registry without a server, and somebody who asks."""
+
+    def __init__(self, world: World) -> None:
+        self.now = 1_000.0
+        runtimes = Registry(world.stores, world.nodes)
+        self.jobs = JobRegistry(world.stores, world.state, runtimes, Nobody(), clock=lambda: self.now)
+        user = world.user("acme", ["jobs"])
+        self.principal: Principal = world.stores.tokens.authenticate(user.token)
+        self.stores = world.stores
+
+    def submit(self, key: str = "", **settings: object) -> str:
+        made = self.jobs.begin(self.principal, job_pb2.JobHead(key=key, **settings))  # type: ignore[arg-type]
+        self.jobs.add(made, tasks("1", "2").tasks.tasks)
+        try:
+            return self.jobs.complete(made).id
+        except BaseException:
+            self.jobs.discard(made)
+            raise
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    world = World(tmp_path)
+    yield Desk(world)
+    world.close()
+
+
+def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last one is let in, the next one is told why not; what was refused takes nothing of the quota."""
+    desk.stores.quotas.set_limit(desk.principal.tenant, Quota.JOBS, 2)
+    first = desk.submit()
+    with pytest.raises(UsageError, match="is no name"):
+        desk.submit(name="a b")
+    second = desk.submit()
+    with pytest.raises(QuotaExceededError, match="quota of jobs"):
+        desk.submit()
+    desk.jobs.delete(desk.principal, first)
+    monkeypatch.setattr("cenote.gateway.jobs.registry.MAX_OPEN", 1)
+    with pytest.raises(RejectedError, match="1 jobs that are not over"):
+        desk.submit()
+    desk.jobs.cancel(desk.principal, second)
+    assert desk.submit()
+
+
+def test_the_same_key_at_once(desk: Desk) -> None:
+    """The second one to be whole is the first."""
+    wanted = job_pb2.JobHead(key="k")
+    one, two = (desk.jobs.begin(desk.principal, wanted) for _ in range(2))
+    for made in (one, two):
+        desk.jobs.add(made, tasks("1").tasks.tasks)
+    known = desk.jobs._known
+    desk.jobs._known = lambda submission: None  # type: ignore[method-assign]  (both look before either is whole)
+    first = desk.jobs.complete(one)
+    calls = iter([lambda _: None, known])
+    desk.jobs._known = lambda submission: next(calls)(submission)  # type: ignore[method-assign]
+    assert first.id == desk.jobs.complete(two).id
+    assert [first.id] == desk.stores.jobs.ids()
+    assert 1 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]
+
+
+def test_a_client_that_is_gone_when_all_has_come(desk: Desk) -> None:
+    """It was not told that there is a job. Asked again, the platform gives that one, with what was done meanwhile."""
+    wanted = job_pb2.JobHead(key="k")
+    made = desk.jobs.begin(desk.principal, wanted)
+    desk.jobs.add(made, tasks("1", "2").tasks.tasks)
+    job = desk.jobs.complete(made)
+    desk.jobs.discard(made)  # as a call does that is cancelled
+    assert job.id == desk.submit("k")
+    assert 1 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]
+
+
+def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And too many bytes of them; at the bound all is well."""
+    monkeypatch.setattr("cenote.jobs.checks.MAX_TASKS", 2)
+    assert desk.submit()
+    made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
+    with pytest.raises(UsageError, match="up to 2 tasks"):
+        desk.jobs.add(made, tasks("1", "2", "3").tasks.tasks)
+    monkeypatch.setattr("cenote.jobs.checks.MAX_INPUT", 1)
+    made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
+    with pytest.raises(UsageError, match="share larger data"):
+        desk.jobs.add(made, tasks("1").tasks.tasks)
+    assert limits.MAX_TASK < limits.MAX_INPUT
+
+
+def test_kept_for_a_while(desk: Desk) -> None:
+    """A month behind its end a job is gone, with its folder and its place in the quota, and not a moment before."""
+    job = desk.submit()
+    desk.jobs.cancel(desk.principal, job)
+    ended = desk.jobs.find(desk.principal, job).ended
+    assert ended + KEPT == desk.jobs.described(desk.jobs.find(desk.principal, job)).expires
+    desk.now = ended + KEPT
+    desk.jobs.clear_old()
+    assert job == desk.jobs.find(desk.principal, job).id
+    desk.now += 1
+    desk.jobs.clear_old()
+    with pytest.raises(UnknownEntryError):
+        desk.jobs.find(desk.principal, job)
+    assert 0 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]
+
+
+def test_what_is_on_record(desk: Desk, tmp_path: Path) -> None:
+    """Who submitted, stopped, took up again and removed a job, and the token that it was given."""
+    job = desk.submit()
+    for ask in (desk.jobs.cancel, desk.jobs.delete):
+        ask(desk.principal, job)
+        if ask == desk.jobs.cancel:
+            desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=job))
+    files = log_files(tmp_path / "state" / "audit")
+    events = [entry.event for entry in selected(files, Selection())]
+    done = [event.facts["action"] for event in events if event.kind == "access"]
+    assert ["job.submit", "job.cancel", "job.retry", "job.delete"] == done
+    assert {desk.principal.tenant} == {event.tenant for event in events if event.kind in ("access", "token")}
+    assert ["issued"] == [event.facts["change"] for event in events if event.kind == "token"]

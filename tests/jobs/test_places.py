@@ -1,0 +1,95 @@
+"""Who is worked on, where not all can be: fair turns over tenants, and room for those that wait."""
+
+from __future__ import annotations
+
+import pytest
+from tests.jobs.workshop import BARE, runners, someone
+from tests.orchestrator.studio import Scripts, Studio
+from tests.waiting import until
+
+from cenote.gateway.jobs.works import JobWorks
+from cenote.gateway.orchestrators.places import Places, Share
+from cenote_security.ids import TenantId
+
+ACME, RIVAL = TenantId("acme"), TenantId("rival")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_tenants_share_and_who_is_next() -> None:
+    """One past a tenant's share waits, whoever else has nothing; a newcomer is next behind it."""
+    places = Places(Share(at_once=3, of_one_tenant=2))
+    assert [["a"], ["b"], []] == [places.ask(work, ACME) for work in "abc"]
+    assert ["x"] == places.ask("x", RIVAL)
+    assert [] == places.ask("y", RIVAL)
+    assert [] == places.ask("a", ACME)  # it has one
+    assert ["y"] == places.leave("x")
+    assert ["c"] == places.leave("a")
+    assert [] == places.leave("nobody's")
+
+
+def test_what_was_long_enough_is_asked_to_make_room() -> None:
+    """Once its time is over, and only while somebody waits; it may come back, behind those."""
+    clock = Clock()
+    places = Places(Share(at_once=1, of_one_tenant=1), slice=60.0, clock=clock)
+    places.ask("a", ACME)
+    clock.now = 100.0
+    assert None is places.overstaying
+    places.ask("x", RIVAL)
+    assert "a" == places.overstaying
+    assert ["x"] == places.leave("a")
+    assert [] == places.ask("a", ACME)
+    clock.now = 159.9
+    assert None is places.overstaying
+    assert ["a"] == places.leave("x")
+    assert [] == places.ask("a", ACME)  # it has it
+
+
+def test_withdrawn_while_it_waits() -> None:
+    """Nobody gets a place for it."""
+    places = Places(Share(at_once=1, of_one_tenant=1))
+    places.ask("a", ACME)
+    places.ask("b", ACME)
+    assert [] == places.leave("b")
+    assert [] == places.leave("a")
+
+
+def test_a_long_job_makes_room_for_another_tenants(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one process for all, a job that has had its time ends the task that it is at and lets the other one be
+    done, and goes on then: nothing of it is done twice.
+    """
+    monkeypatch.setattr(JobWorks, "share", Share(at_once=1, of_one_tenant=1))
+    monkeypatch.setattr("cenote.gateway.orchestrators.processes.LOOK_EVERY", 0.05)
+    monkeypatch.setattr(Places.__init__, "__kwdefaults__", {**Places.__init__.__kwdefaults__, "slice": 0.0})
+    folder = tmp_path_factory.mktemp("places")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+    with Scripts() as models:
+        models.script(agent=["First.", "Second."])
+        gate = models.hold("agent", 1)
+        studio = Studio(folder / "state", models).open()
+        try:
+            tasks = [{"task": "Begin"}, {"code": "'b'"}, {"code": "'c'"}]
+            long = studio.connect().jobs.submit(
+                tasks, concurrency=1, model=studio.model("agent"), sandbox=BARE
+            )
+            until(lambda: models.calls["agent"] == 1)
+            short = someone(studio, "rival").jobs.submit([{"code": "'short'"}], sandbox=BARE)
+            assert "waiting" == short.status().state
+            gate.set()
+            assert "done" == short.wait().state
+            assert "done" == long.wait().state
+            assert [("First.", 1, 0), ("'b'", 1, 0), ("'c'", 1, 0)] == [
+                (each.answer, each.attempts, each.lost) for each in long.results()
+            ]
+            assert 2 == long.status().starts
+            until(lambda: not runners(studio))
+        finally:
+            studio.close()

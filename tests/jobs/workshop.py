@@ -1,0 +1,31 @@
+"""What tests of jobs have in common: small runtimes, whoever works on a job, other tenants."""
+
+from __future__ import annotations
+
+from tests.orchestrator.studio import Studio
+
+import cenote
+from cenote.gateway.database import Database
+from cenote.gateway.quota import Quota
+from cenote.gateway.quota_book import QuotaBook
+from cenote.gateway.tenants import Tenants
+from cenote.gateway.tokens import Tokens
+from cenote_security.policy import SandboxPolicy
+from cenote_security.scopes import Scope
+
+BARE = SandboxPolicy(preload=(), memory="256MiB")
+
+
+def runners(studio: Studio) -> list[int]:
+    """Processes of this platform that work on jobs."""
+    return studio.working("job")
+
+
+def someone(studio: Studio, tenant: str, *scopes: Scope, **limits: int) -> cenote.Platform:
+    """Of a tenant that is made for it."""
+    with Database(studio.folder / "gateway.db") as database:
+        owner = Tenants(database).create(tenant)
+        for quota, limit in limits.items():
+            QuotaBook(database).set_limit(owner.id, Quota(quota), limit)
+        token = Tokens(database).issue(owner.id, scopes or list(Scope))
+    return cenote.connect(studio.address, token.text)

@@ -1,0 +1,86 @@
+"""Processes that work on teams and jobs, each a fork of one that has imported what they need.
+
+Half a second of CPU time goes into that otherwise, and most tests of them want several.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from tests.prepared import Prepared, Started
+from tests.processes import runs
+
+from cenote.gateway.orchestrators import processes
+from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess, environment, spawn
+from cenote.gateway.orchestrators.settings import OrchestratorSettings
+
+PROGRAM = "cenote.gateway.orchestrators.process"
+LOOPS = ("cenote.gateway.teams.orchestrator", "cenote.gateway.jobs.runner")
+CLIENT = ("httpx", "httpcore", "certifi", "anyio._backends._asyncio")
+"""What speaks to models, which is loaded on first use."""
+
+
+class _Fork:
+    """One of them, used as one of `subprocess` is."""
+
+    def __init__(self, started: Started, stdin: int) -> None:
+        self._started = started
+        self.pid = started.pid
+        self.stdin = os.fdopen(stdin, "wb", buffering=0)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._started.returncode
+
+    def wait(self) -> int:
+        return self._started.wait()
+
+    def kill(self) -> None:
+        self._started.send_signal(signal.SIGKILL)
+
+
+class ForkedWorks:
+    """Those of one platform, whose folder this is. Those of others begin as they do everywhere else."""
+
+    def __init__(self, folder: Path, prepared: Prepared) -> None:
+        self._folder = folder
+        self._prepared = prepared
+        self._began: list[tuple[str, int]] = []
+        """Their kinds and pids."""
+
+    def working(self, kind: str) -> list[int]:
+        return [pid for work, pid in self._began if work == kind and runs(pid)]
+
+    def spawn(self, settings: str, log: Path, allowed: Collection[str]) -> OrchestratorProcess:
+        """In place of `process_unsafe.spawn`."""
+        wanted = OrchestratorSettings.from_json(settings)
+        if wanted.state.path != self._folder:
+            return spawn(settings, log, allowed)
+        stdin, ours = os.pipe()
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            streams = (stdin, output, output)
+            started = self._prepared.start((settings,), streams, environment(allowed), Path("/"))
+        finally:
+            os.close(stdin)
+            os.close(output)
+        self._began.append((wanted.kind, started.pid))
+        return OrchestratorProcess(_Fork(started, ours))  # type: ignore[arg-type]
+
+
+@contextmanager
+def forked_works(folder: Path) -> Iterator[ForkedWorks]:
+    """For whoever opens a platform in that folder meanwhile. On SIGABRT they say what each of their threads does."""
+    with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as before:
+            before.setenv("PYTHONFAULTHANDLER", "1")
+            prepared = Prepared(PROGRAM, *LOOPS, *CLIENT)
+        with closing(prepared):
+            works = ForkedWorks(folder, prepared)
+            patch.setattr(processes, "spawn", works.spawn)
+            yield works

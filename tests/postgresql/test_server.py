@@ -1,0 +1,194 @@
+"""What a server does to the records of a platform: it is started again, hangs, has been another one's."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.postgresql_server import PostgresqlServer
+
+from cenote.gateway.audit.events import Event
+from cenote.gateway.daemon_lock import DaemonLock, Running
+from cenote.gateway.database import Database
+from cenote.gateway.database_place import database_place, keep_database_url
+from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
+from cenote.gateway.schema import MIGRATIONS
+from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.stores import Stores
+from cenote.gateway.tenants import Tenants
+from cenote_security.errors import SecretFileError, UnavailableError, UsageError
+
+COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
+WHERE table_schema = current_schema()
+"""
+
+
+def columns(database: Database) -> set[tuple[str, ...]]:
+    return {tuple(map(str, dict(row).values())) for row in database.rows(COLUMNS)}  # type: ignore[call-overload]
+
+
+def test_each_older_schema_becomes_the_current_one(server: PostgresqlServer, place: str) -> None:
+    """A database that stopped at any earlier step is brought on; a newer one is refused."""
+    with Database(place) as new:
+        wanted = columns(new)
+        new.execute("UPDATE schema_version SET version = ?", len(MIGRATIONS) + 1)
+    with pytest.raises(NewerSchemaError):
+        Database(place)
+    for version in range(len(MIGRATIONS)):
+        schema = f"old{version}"
+        server.execute(f"CREATE SCHEMA {schema}")
+        made = [statement for step in MIGRATIONS[:version] for statement in step]
+        before = ["CREATE TABLE schema_version (version BIGINT NOT NULL)", *made]
+        server.execute(f"SET search_path TO {schema}; " + ";".join(before))
+        server.execute(f"INSERT INTO {schema}.schema_version VALUES ({version})")
+        with Database(f"{server.url}&options=-c%20search_path%3D{schema}") as old:
+            assert wanted == columns(old)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.one_of(st.sampled_from("\0\x1a01%?\\'"), st.characters(exclude_categories=["Cs"]))))
+def test_texts_come_back_as_they_were(database: Database, text: str) -> None:
+    """Whatever code prints: PostgreSQL's have no NUL."""
+    with database.transaction():
+        database.execute("DELETE FROM notices")
+        database.execute("INSERT INTO notices (number, event) VALUES (?, ?)", 1, text)
+    row = database.row("SELECT event, '100%' AS sign FROM notices WHERE event = ?", text)
+    assert row is not None
+    assert (text, "100%") == (row["event"], row["sign"])
+
+
+def test_a_server_that_is_started_again(server: PostgresqlServer, database: Database) -> None:
+    """Of what was under way nothing is there; the next call finds the server."""
+    tenants = Tenants(database)
+    tenants.create("kept")
+    server.kill()
+    with pytest.raises(DatabaseUnavailableError, match=r"postgresql://postgres@.*cannot be used"):
+        tenants.create("nobody")
+    server.start()
+    tenants.create("next")
+    with pytest.raises(DatabaseUnavailableError):
+        _break_in_the_middle(server, database)
+    assert {"kept", "next"} == {tenant.name for tenant in tenants.all()}
+    server.kill()
+    server.start()
+    assert {"kept", "next"} == {tenant.name for tenant in tenants.all()}
+
+
+def _break_in_the_middle(server: PostgresqlServer, database: Database) -> None:
+    with database.transaction():
+        Tenants(database).create("half")
+        server.kill()
+        server.start()
+        Tenants(database).create("half too")
+
+
+def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the line that is there nor a new one is waited on for ever, and behind it all is as before."""
+    monkeypatch.setattr("cenote.gateway.postgresql_session.PATIENCE", 0.5)
+    with Database(f"{place}&connect_timeout=2") as database:
+        tenants = Tenants(database)
+        tenants.create("kept")
+        row = database.row("SELECT pg_backend_pid() AS process")
+        assert row is not None
+        with server.stopped(row["process"]):
+            for _ in range(2):
+                with pytest.raises(DatabaseUnavailableError):
+                    tenants.all()
+        assert ["kept"] == [tenant.name for tenant in tenants.all()]
+
+
+def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
+    """A second one would work on the same teams and jobs. Commands of operators are let in."""
+    folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
+    for folder in folders:
+        keep_database_url(folder, place)
+    with Stores(folders[0]) as stores:
+        stores.tenants.create("acme")
+        with pytest.raises(DatabaseUnavailableError, match="another platform works with it; end that one"):
+            Stores(folders[1])
+        with Database(place) as operator:
+            assert ["acme"] == [tenant.name for tenant in Tenants(operator).all()]
+    Stores(folders[1]).close()
+
+
+def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place: str, tmp_path: Path) -> None:
+    """Else a platform whose server was started again could be joined by another one."""
+    folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
+    for folder in folders:
+        keep_database_url(folder, place)
+    with Stores(folders[0]) as stores:
+        server.kill()
+        server.start()
+        stores.tenants.create("acme")
+        with pytest.raises(DatabaseUnavailableError, match="another platform"):
+            Stores(folders[1])
+
+
+def test_a_database_that_is_lost_is_not_made_anew(
+    server: PostgresqlServer, place: str, tmp_path: Path
+) -> None:
+    """As with a file: a wrong URL would shut everybody out."""
+    folder = StateFolder(path=tmp_path / "state")
+    keep_database_url(folder, place)
+    with Stores(folder) as stores:
+        stores.recorder.record(Event(kind="token.created", facts={})).result(30)
+    server.execute("CREATE SCHEMA empty")
+    with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*name the one that this platform has"):
+        keep_database_url(folder, f"{server.url}&options=-c%20search_path%3Dempty")
+    Stores(folder).close()
+    schema = place.rpartition("%3D")[2]
+    server.execute(f"DROP SCHEMA {schema} CASCADE; CREATE SCHEMA {schema}")
+    with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*put it back .* or move '.*' away"):
+        Stores(folder)
+
+
+@pytest.mark.parametrize("url", ["mysql://host/name", "gateway.db", "postgresql://host/name?nonsense=1", ""])
+def test_what_is_no_database(url: str, tmp_path: Path) -> None:
+    """Nothing is kept of it."""
+    folder = StateFolder(path=tmp_path / "state")
+    with pytest.raises(UsageError):
+        keep_database_url(folder, url)
+    assert folder.database == database_place(folder)
+
+
+def test_no_password_is_shown(place: str, tmp_path: Path) -> None:
+    """Neither in errors nor to other users. What cannot be reached is not kept."""
+    folder = StateFolder(path=tmp_path / "state")
+    keep_database_url(folder, f"{place}&password=secret")
+    assert 0 == stat.S_IMODE(folder.database_url.stat().st_mode) & 0o077
+    with pytest.raises(DatabaseUnavailableError) as caught:
+        keep_database_url(folder, f"postgresql://me:secret@/name?host={tmp_path}&password=secret")
+    assert f"{place}&password=secret" == database_place(folder)
+    assert f"postgresql://me@{tmp_path}/name" in str(caught.value)
+    assert "secret" not in str(caught.value)
+    folder.database_url.chmod(0o644)
+    with pytest.raises(SecretFileError, match="chmod 600"):
+        database_place(folder)
+
+
+def test_not_while_it_runs(place: str, tmp_path: Path) -> None:
+    """Its processes would look at two databases."""
+    folder = StateFolder(path=tmp_path / "state")
+    keep_database_url(folder, place)
+    lock = DaemonLock(folder.lock)
+    try:
+        lock.write(Running(pid=os.getpid(), since=1.0, address="localhost:1"))
+        with pytest.raises(UnavailableError, match="runs here already"):
+            keep_database_url(folder, f"{place}x")
+    finally:
+        lock.release()
+    assert place == database_place(folder)
+
+
+def test_records_do_not_move_by_themselves(place: str, tmp_path: Path) -> None:
+    """A platform with a file goes on with it; what is said is how to have another one."""
+    folder = StateFolder(path=tmp_path / "state")
+    Stores(folder).close()
+    with pytest.raises(UsageError, match="XDG_STATE_HOME"):
+        keep_database_url(folder, place)
+    Stores(folder).close()
