@@ -71,7 +71,11 @@ class PostgresqlServer:
         shutil.rmtree(self._folder)
 
     def _options(self) -> str:
-        return f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+        # Dynamic shared memory has names of the whole machine otherwise, which a killed one leaves.
+        return (
+            f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+            " -c dynamic_shared_memory_type=mmap"
+        )
 
     def _control(self, *arguments: str) -> None:
         self._run("pg_ctl", "-D", str(self._data), *arguments)

@@ -7,12 +7,12 @@ import os
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing, suppress
 from pathlib import Path
 
 from tests.cluster.standing import StandingPlatform
-from tests.processes import title
+from tests.processes import everyone, title
 
 from cenote.gateway.cluster_nodes import HOSTS
 
@@ -40,6 +40,7 @@ TITLES = {
 """Ray's own processes are not counted: it starts and ends idle ones as it likes."""
 
 GROUPS = re.compile(".*/cenote-client-[0-9a-f]+")
+SHARED = re.compile(r" /dev/shm/([^/\n]+)(?: \(deleted\))?\n")
 GROWING = ("audit/*", "*.log", "gateway.db-*")
 """Files that are there for what has been; and a database's own."""
 
@@ -71,13 +72,14 @@ class Accounts:
             self._count_process(pid, levels)
         levels["keeper: descriptors, most"] -= LINES * levels["runtime actor: processes"]
         levels["nursery: control groups of jails"] = sum(map(len, map(_folders, self._groups)))
-        held = {folder for pid in self._platform.marked() for folder in _groups_of(pid)}
+        marked = self._platform.marked()
+        held = {folder for pid in marked for folder in _groups_of(pid)}
         levels["nobody: control groups"] = sum(group.exists() for group in self._groups - held)
         levels.update({f"state folder: {name}": 1 for name in self._files()})
         levels["nobody: clusters' folders"] = sum(folder.exists() for folder in self._clusters) - 1
         mounts = Path("/proc/self/mountinfo").read_text().splitlines()
         levels["machine: mounts"] = sum("cenote" in mount and "/pytest-of-" not in mount for mount in mounts)
-        levels["machine: names in /dev/shm"] = len(os.listdir("/dev/shm"))
+        levels["machine: names in /dev/shm"] = len(set(os.listdir("/dev/shm")) - _shared_by_others(marked))
         levels.update({f"database: rows of {table}": count for table, count in self._rows()})
         return levels
 
@@ -139,6 +141,15 @@ def in_jail(pid: int) -> int | None:
             if line.startswith("NSpid:") and len(numbers := line.split()[1:]) > 1:
                 return int(numbers[-1])
     return None
+
+
+def _shared_by_others(ours: Collection[int]) -> set[str]:
+    """Names in /dev/shm of what programs beside the platform have mapped."""
+    found: set[str] = set()
+    for pid in set(everyone()) - set(ours):
+        with suppress(OSError):
+            found.update(SHARED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
+    return found
 
 
 def _open_files(pid: int) -> list[str]:

@@ -6,7 +6,9 @@ import asyncio
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
+from unittest.mock import patch
 
 import ray
 from tests.jobs.workshop import BARE, someone
@@ -15,11 +17,15 @@ from tests.small_ray import start_ray
 from tests.waiting import until
 
 from cenote.gateway import platform
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.orchestrators import ray_actors
 from cenote.gateway.orchestrators.places import Places, Share
 from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
 from cenote.gateway.orchestrators.works import Works
+from cenote_security.errors import CenoteError
+from cenote_security.ids import TenantId
 
 ONE = Share(at_once=1, of_one_tenant=1)
 
@@ -71,6 +77,21 @@ def teams(studio: Studio) -> dict[str, object]:
     return {"states": sorted(states), "actors": actors, "answers": answers}
 
 
+def unasked(studio: Studio) -> str:
+    """What becomes of a job behind whose making the database could not be asked whose it is."""
+    tenant, asked = JobWorks.tenant, []
+
+    def away(works: JobWorks, work: str) -> TenantId:
+        asked.append(work)
+        if len(asked) == 1:
+            raise DatabaseUnavailableError("the database", "it is away")
+        return tenant(works, work)
+
+    with patch.object(JobWorks, "tenant", away), suppress(CenoteError):
+        studio.connect().jobs.submit([{"code": "'c'"}], sandbox=BARE)
+    return studio.connect().jobs.get(asked[0]).wait().state
+
+
 def main(folder: Path) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(folder / "config")
     start_ray(folder / "ray", namespace="places")
@@ -79,7 +100,7 @@ def main(folder: Path) -> None:
     models = Scripts()
     with models:
         studio = Studio(folder / "state", models).open()
-        told = {"jobs": jobs(studio), "teams": teams(studio)}
+        told = {"jobs": jobs(studio), "teams": teams(studio), "unasked": unasked(studio)}
         studio.close()
     ray.shutdown()
     print(json.dumps(told))

@@ -17,7 +17,8 @@ pytestmark = pytest.mark.xdist_group("cluster")
 
 def test_one_place_for_each_kind() -> None:
     """Beside the job, or team, that has the only place no other has an actor. The job makes room behind the task that
-    it is at, and is done later: nothing of it is done twice. A team is worked on to its end.
+    it is at, and is done later: nothing of it is done twice. A team is worked on to its end. What nobody was
+    begun for, since the database was away, is worked on.
     """
     with tempfile.TemporaryDirectory(prefix="places-", dir="/tmp") as folder:  # short, for Ray's sockets
         command = [sys.executable, "-m", "tests.cluster.places_over_ray", folder]
@@ -34,3 +35,4 @@ def test_one_place_for_each_kind() -> None:
     assert {"states": ["running", "waiting", "waiting"], "actors": 1, "answers": ["done"] * 3} == told[
         "teams"
     ]
+    assert "done" == told["unasked"]

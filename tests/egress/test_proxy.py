@@ -70,12 +70,13 @@ def test_a_hello_that_comes_with_the_request(open_door: OpenDoor, sink: Sink) ->
 
 
 def test_a_plain_request_with_a_body(open_door: OpenDoor, plain_site: Site) -> None:
-    """The answer comes back as the server gave it, and the connection ends with it."""
+    """The answer comes back as the server gave it, and says that the connection ends with it."""
     door = open_door(f"files.test:{plain_site.port}")
     head = f"POST http://files.test:{plain_site.port}/p HTTP/1.1\r\nHost: files.test:{plain_site.port}\r\n"
     answer = door.ask(head.encode() + b"Content-Length: 4\r\n\r\nbody")
     assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
     assert answer.endswith(b"got body")
+    assert b"\r\nConnection: close\r\n" in answer
 
 
 def test_a_large_answer_and_a_slow_reader(open_door: OpenDoor, plain_site: Site) -> None:

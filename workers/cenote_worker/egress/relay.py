@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cenote_worker.egress.ledger import Ledger
+from cenote_worker.egress.reply import Reply
 from cenote_worker.egress.server_hello import asks_again
 
 CHUNK = 64 * 2**10
@@ -91,8 +92,17 @@ class Relay:
             async with self._patience, asyncio.TaskGroup() as group:
                 await self._pass(head, self._far)
                 asking = group.create_task(self._ask(body))
-                await self._copy(self._far, self._near)
+                await self._pass_reply()
                 asking.cancel()
+
+    async def _pass_reply(self) -> None:
+        reply = Reply()
+        while chunk := await self._far.reader.read(CHUNK):
+            if passed := reply.take(chunk):
+                await self._pass(passed, self._near)
+        if rest := reply.rest():
+            await self._pass(rest, self._near)
+        self._near.writer.write_eof()
 
     async def _copy(self, source: Stream, sink: Stream) -> None:
         while chunk := await source.reader.read(CHUNK):

@@ -41,9 +41,13 @@ class Places:
         self._since: dict[str, float] = {}
         self._waiting: set[str] = set()
 
+    def __contains__(self, work: str) -> bool:
+        """Whether it has a place, or waits for one."""
+        return work in self._since or work in self._waiting
+
     def ask(self, work: str, tenant: TenantId) -> list[str]:
         """Wants a place, unless it has one or waits for it. Gives all that have one from now on."""
-        if work not in self._since and work not in self._waiting:
+        if work not in self:
             self._queue.submit(work, tenant, at_once=self._of_one)
             self._waiting.add(work)
         return self._started()

@@ -6,20 +6,18 @@ import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Final, Protocol
+from typing import Protocol
 
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.orchestrators.places import Places
 from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess, spawn
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
-from cenote.gateway.orchestrators.works import MAX_FAILURES, Works, pause_after
+from cenote.gateway.orchestrators.works import LOOK_EVERY, MAX_FAILURES, Works, pause_after
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import CenoteError
 from cenote_security.ids import TenantId
 
 log = logging.getLogger("cenote.orchestrators")
-
-LOOK_EVERY: Final = 1.0
-"""Seconds between two looks whether a process is to make room."""
 
 
 class Orchestrators(Protocol):
@@ -103,14 +101,24 @@ class ProcessOrchestrators:
 
     def _look_after(self, work: str) -> None:
         try:
-            tenant = self._works.tenant(work)
-            while self._has_work(work):
-                with self._place(work, tenant):
-                    self._work(work)
+            while not self._closing.is_set() and not self._to_its_end(work):
+                self._closing.wait(LOOK_EVERY)
         except CenoteError as error:  # whatever it has to do next tries again
             log.error("%s cannot be worked on: %s", work, error)
             with self._lock:
                 self._threads.pop(work, None)
+
+    def _to_its_end(self, work: str) -> bool:
+        """False where the database went away before: nothing else would have this work taken up again."""
+        try:
+            tenant = self._works.tenant(work)
+            while self._has_work(work):
+                with self._place(work, tenant):
+                    self._work(work)
+        except DatabaseUnavailableError as error:
+            log.error("%s waits: %s", work, error)
+            return False
+        return True
 
     @contextmanager
     def _place(self, work: str, tenant: TenantId) -> Iterator[None]:

@@ -19,11 +19,13 @@ from ray.exceptions import RayError
 
 from cenote.gateway.database import Database
 from cenote.gateway.database_place import database_place
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.orchestrators.loops import WorkLoop, loop_of
 from cenote.gateway.orchestrators.places import Places
 from cenote.gateway.orchestrators.process_unsafe import environment
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import (
+    LOOK_EVERY,
     MAX_FAILURES,
     SupersededError,
     Works,
@@ -83,6 +85,10 @@ class OrchestratorActor:
                 failures = 0
             except SupersededError:
                 pass
+            except DatabaseUnavailableError as error:  # which says nothing of the work
+                log.error("%s waits: %s", self._settings.work, error)
+                time.sleep(LOOK_EVERY)
+                self._woken.set()
             except CenoteError as error:
                 failures += 1
                 log.error("%s cannot be worked on: %s", self._settings.work, error)
@@ -99,9 +105,14 @@ class OrchestratorActor:
 
     def _again(self, failures: int) -> None:
         if failures == MAX_FAILURES:
-            with Database(database_place(self._settings.state)) as database:
-                reason = f"{failures} tries did not get any further; the log of the cluster says why"
-                works_of(self._settings.kind, database).stuck(self._settings.work, reason)
+            reason = f"{failures} tries did not get any further; the log of the cluster says why"
+            try:
+                with Database(database_place(self._settings.state)) as database:
+                    works_of(self._settings.kind, database).stuck(self._settings.work, reason)
+            except DatabaseUnavailableError as error:
+                log.error(
+                    "%s is tried on: it could not be noted that it is stuck: %s", self._settings.work, error
+                )
         time.sleep(pause_after(failures))
         self._woken.set()
 
@@ -215,8 +226,10 @@ class RayOrchestrators:
                 if not self._works.is_open(work) or (work in self._leaving and self._has_left(work)):
                     ray.kill(self._actors.pop(work))
                     self._give_up_place(work)
-                    if self._works.is_open(work):
-                        self._begin(self._places.ask(work, self._works.tenant(work)))
+            # Those that made room, and those of which the database, when away, could not be asked.
+            for work in self._works.at_work():
+                if work not in self._places:
+                    self._begin(self._places.ask(work, self._works.tenant(work)))
 
     def _has_left(self, work: str) -> bool:
         try:

@@ -15,6 +15,9 @@ Kind = Literal["team", "job"]
 MAX_FAILURES: Final = 5
 """Processes, one after the other, that end without having got any further; then what they work on is stuck."""
 
+LOOK_EVERY: Final = 1.0
+"""Seconds between two looks whether a process is to make room, or a database is there again that was away."""
+
 FIRST_PAUSE: Final = 0.2
 LONGEST_PAUSE: Final = 60.0
 """Seconds before another process is started, doubled with each that gets no further."""
