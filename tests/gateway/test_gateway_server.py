@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import threading
 from collections import Counter
@@ -96,6 +97,26 @@ class SilentNodes(SlowNodes):
         super().delete(runtime)
 
 
+class StumblingNodes(SlowNodes):
+    """The first question of each kind fails as nobody expected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def _stumble(self, what: str) -> None:
+        self.asked[what] += 1
+        if self.asked[what] == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        self._stumble("limit")
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        self._stumble("deeds")
+        return {}
+
+
 def seven() -> int:
     return 7
 
@@ -153,6 +174,17 @@ def test_a_taken_name_is_refused_or_joined(world: World) -> None:
     assert "there is a runtime 'etl' already" in refused(lambda: acme.create("etl")).text
     assert first.id == acme.create("etl", attach=True).id
     assert "rt_" in refused(lambda: acme.create("rt_mine")).text
+
+
+def test_what_goes_wrong_once_is_tried_again(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was: nobody else looks after runtimes, or brings in what was done."""
+    monkeypatch.setattr("cenote.gateway.server.SWEEP_EVERY", 0.05)
+    nodes = StumblingNodes()
+    make_world(nodes=nodes)
+    until(lambda: nodes.asked["limit"] > 2)
+    until(lambda: nodes.asked["deeds"] > 2)
 
 
 def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
