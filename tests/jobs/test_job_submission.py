@@ -16,6 +16,7 @@ from tests.waiting import until
 
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.selection import Selection, selected
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs.registry import KEPT, JobRegistry
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Quota
@@ -176,6 +177,24 @@ def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         desk.submit()
     desk.jobs.cancel(desk.principal, second)
     assert desk.submit()
+
+
+def test_what_could_not_be_cleared_is_cleared_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is gone for whoever had it deleted: they cannot ask again."""
+    forget, tenant, former = desk.stores.tokens.forget, desk.principal.tenant, desk.submit()
+    tokens = len(desk.stores.tokens.of(tenant))
+
+    def away(*_given: object) -> None:
+        monkeypatch.setattr(desk.stores.tokens, "forget", forget)
+        raise DatabaseUnavailableError("here", "it is away")
+
+    monkeypatch.setattr(desk.stores.tokens, "forget", away)
+    with pytest.raises(DatabaseUnavailableError):
+        desk.jobs.delete(desk.principal, former)
+    desk.jobs.clear_old()
+    assert tokens - 1 == len(desk.stores.tokens.of(tenant))
+    assert 0 == desk.stores.quotas.used(tenant)[Quota.JOBS]
+    assert [] == desk.stores.database.rows("SELECT * FROM job_tasks")
 
 
 def test_the_same_key_at_once(desk: Desk) -> None:

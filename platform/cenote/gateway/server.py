@@ -190,6 +190,8 @@ class GatewayServer:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            if self._teams is not None:
+                await self._look_after(self._teams.sweep)
             if self._jobs is not None:
                 await self._look_after(self._jobs.clear_old)
             await asyncio.sleep(SWEEP_EVERY)

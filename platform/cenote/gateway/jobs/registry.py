@@ -103,6 +103,8 @@ class JobRegistry:
         self._endpoints = tuple(endpoints)
         self._preloads = tuple(preloads)
         self._clock = clock
+        self._remains: dict[JobId, TenantId] = {}
+        """Jobs that are gone, and of which not all could be cleared."""
 
     # -- arriving --
 
@@ -275,7 +277,9 @@ class JobRegistry:
         self._stores.jobs.clear_orphans()
 
     def clear_old(self) -> None:
-        """Jobs that ended long ago."""
+        """Jobs that ended long ago, and what could not be cleared of others."""
+        for gone, tenant in list(self._remains.items()):
+            self._clear(tenant, gone)
         for job in self._stores.jobs.ended_before(self._clock() - KEPT):
             subject = Subject(tenant=job.tenant)
             self._stores.recorder.record(access_decided(subject, "job.expire")).result()
@@ -291,8 +295,18 @@ class JobRegistry:
             self._clear(holder.tenant, job)
 
     def _clear(self, tenant: TenantId, job: JobId) -> None:
-        """All that there is of a job; its row first, with which it is gone for everybody else."""
+        """All that there is of a job; its row first, with which it is gone for everybody else: what fails behind that
+        nobody can ask for again, and `clear_old` tries.
+        """
         self._stores.jobs.remove(tenant, job)
+        try:
+            self._clear_rest(tenant, job)
+        except BaseException:
+            self._remains[job] = tenant
+            raise
+        self._remains.pop(job, None)
+
+    def _clear_rest(self, tenant: TenantId, job: JobId) -> None:
         self._orchestrators.settle(job, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
