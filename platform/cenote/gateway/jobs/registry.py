@@ -142,6 +142,8 @@ class JobRegistry:
         known = self._known(submission)
         if known is not None:
             self.discard(submission)
+            # Whoever noted that it is whole may not have heard so, where the database went away.
+            self._go_on(known)
             return known
         principal, head = submission.principal, submission.head
         if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
@@ -167,6 +169,10 @@ class JobRegistry:
         submission.is_whole = True
         self._orchestrators.ensure(job.id)
         return job
+
+    def _go_on(self, job: JobRow) -> None:
+        if job.state in ("waiting", "running"):
+            self._orchestrators.ensure(job.id)
 
     def discard(self, submission: Submission) -> None:
         """What has arrived of it is dropped, unless it is a job by now: then whoever is gone may ask for it again."""
