@@ -21,6 +21,7 @@ from cenote.gateway.orchestrators.ray_actors import OrchestratorActor, RayOrches
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import MAX_FAILURES, Kind
 from cenote.gateway.state_folder import StateFolder
+from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TenantId
 
 
@@ -224,3 +225,22 @@ def test_an_actor_that_ray_cannot_make_or_kill_just_now(
         until(lambda: killed == [made[0], made[0]])
     finally:
         orchestrators.close()
+
+
+def test_an_actor_whose_work_was_being_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the gateway was killed, that is: the next one ends it."""
+    left, killed = _Actor(), []
+
+    def gone(work: str) -> TenantId:
+        raise UnknownEntryError("job", work)
+
+    monkeypatch.setattr(ray_actors.ray.util, "list_named_actors", lambda: ["job/gone", "team/other"])
+    monkeypatch.setattr(ray_actors.ray, "get_actor", {"job/gone": left}.get)
+    monkeypatch.setattr(ray_actors.ray, "kill", killed.append)
+    works = OpenWorks()
+    works.tenant, works.begun = gone, 2  # type: ignore[method-assign]
+    monkeypatch.setattr(works, "at_work", list)
+    orchestrators = RayOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators.begin("", "")
+    orchestrators.close()
+    assert [left] == killed

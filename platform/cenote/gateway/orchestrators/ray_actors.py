@@ -182,12 +182,19 @@ class RayOrchestrators:
             self._sweeper.join()
 
     def _adopt(self) -> None:
-        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now."""
+        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now; one
+        whose work it was deleting has nobody who would end it.
+        """
         for name in ray.util.list_named_actors():
-            if name.startswith(self._prefix) and self._knows(work := name.removeprefix(self._prefix)):
+            if name.startswith(self._prefix):
+                work = name.removeprefix(self._prefix)
                 with suppress(ValueError):  # it has ended just now
-                    self._actors[work] = ray.get_actor(name)
-                    self._places.ask(work, self._works.tenant(work))
+                    actor = ray.get_actor(name)
+                    if self._knows(work):
+                        self._actors[work] = actor
+                        self._places.ask(work, self._works.tenant(work))
+                    else:
+                        ray.kill(actor)
 
     def _knows(self, work: str) -> bool:
         try:
