@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -14,6 +15,8 @@ from tests.waiting import until
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.content import Content
+from cenote_worker.egress.reach import LOOKUPS_AT_ONCE, PublicReach
 from cenote_worker.hosted import rehearsal
 from cenote_worker.hosted.acknowledging import Acknowledger
 from cenote_worker.hosted.checkpoints import Checkpoints
@@ -21,9 +24,12 @@ from cenote_worker.hosted.full_runs import FullRuns
 from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
 from cenote_worker.hosted.patching import Patches
 from cenote_worker.hosted.rehearsal import Rehearsals
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import LocalReferences, Origin
 from cenote_worker.serving.storing import store
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
+from cenote_worker.supervisor.watchdog import Watchdog
 
 
 class Listener:
@@ -145,3 +151,47 @@ def test_an_answer_to_a_jail_that_does_not_read(no_thread: Callable[[], Any]) ->
         while not answers._waiting and answers._open:
             answers.put(Outgoing(1, bytes(50_000), [], None))
         assert not answers._open
+
+
+def test_a_jail_that_would_be_watched(no_thread: Callable[[], Any]) -> None:
+    """It is not begun, and the next one is watched."""
+
+    class Watched:
+        due = soonest = 0.0
+        looked = 0
+
+        def look(self) -> None:
+            self.looked += 1
+            self.due = self.soonest = time.monotonic() + 60
+
+    watchdog, first, second = Watchdog(lambda: None), Watched(), Watched()
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        watchdog.add(first)
+    watchdog.add(second)
+    until(lambda: second.looked)
+    assert 0 == first.looked
+    watchdog.remove(second)
+
+
+async def test_a_name_that_is_looked_up(
+    no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not found, as often as there are turns for that; later ones are."""
+    monkeypatch.setattr("cenote_worker.egress.reach._look_up", lambda _host: ["192.0.2.1"])
+    reach = PublicReach()
+    with no_thread():
+        for _ in range(LOOKUPS_AT_ONCE + 1):
+            with pytest.raises(OSError, match="no thread left"):
+                await reach.resolve("localhost")
+    assert ["192.0.2.1"] == await reach.resolve("localhost")
+
+
+def test_a_value_that_is_let_go_of_in_time(no_thread: Callable[[], Any]) -> None:
+    """By whoever asks for another one, from then on in time again."""
+    values = LocalReferences(1 << 20)
+    info, origin = VariableInfo(name="x", type="bytes"), Origin(tenant="us", runtime="r", step=1)
+    with no_thread():
+        values.put(Content.of_bytes(b"1"), info, origin, holder="one", lease=0.05)
+    values.put(Content.of_bytes(b"2"), info, origin, holder="one", lease=0.05)
+    until(lambda: not values._kept)
+    values.close()
