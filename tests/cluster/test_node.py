@@ -190,6 +190,23 @@ def assignment(runtime: str = "r", lease: float = 0.0) -> Assignment:
     return Assignment(runtime=runtime, tenant="t", policy=b"", lease=lease)
 
 
+def test_a_host_that_could_not_be_asked_for_is_asked_for_later(world: World) -> None:
+    """Nobody waits for one that will not come."""
+    hire, asked = world.node._hire, []
+
+    def no_thread() -> None:
+        asked.append(1)
+        if len(asked) == 1:
+            raise RuntimeError("can't start new thread")
+        hire()
+
+    world.node._hire = no_thread
+    world.node.get_ready()
+    world.staff.append(world.host("a"))
+    assert at("a") == world.node.create(assignment())
+    assert len(asked) > 1
+
+
 def within(work: Callable[[], object]) -> object:
     """What it gives; a failure when it hangs."""
     given: list[object] = []

@@ -71,6 +71,27 @@ def test_a_full_file_is_followed_by_another(tmp_path: Path) -> None:
     assert (20, None) == (verify(tmp_path, KEY).last.number, verify(tmp_path, KEY).broken)
 
 
+def test_a_file_whose_making_has_failed_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a process has one descriptor left: it is not in the way of the next try."""
+    with AuditLog(tmp_path, KEY, file_bytes=100) as log:
+        log.append(event(0))
+        opened = len(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patch:
+            patch.setattr("cenote.gateway.audit.log_file.sync_folder", _no_descriptors)
+            with pytest.raises(AuditUnavailableError, match="too many open files"):
+                log.append(event(1))
+        assert opened == len(os.listdir("/proc/self/fd"))
+        log.append(event(1))
+    assert [0, 1] == numbers(tmp_path)
+    assert 2 == len(log_files(tmp_path))
+
+
+def _no_descriptors(_folder: Path) -> None:
+    raise OSError(errno.EMFILE, "too many open files")
+
+
 def test_there_is_one_writer(tmp_path: Path) -> None:
     """A second one is refused while the first is there, in this process as in another."""
     with AuditLog(tmp_path, KEY), pytest.raises(AuditUnavailableError, match="another writer has it"):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cenote.gateway.audit.chain import Mark
 from cenote.gateway.audit.entry import Event
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.audit.recorder import Recorder
@@ -104,6 +105,22 @@ def test_closing_writes_what_waits(tmp_path: Path, gate: Gate) -> None:
         with pytest.raises(AuditUnavailableError, match="closed"):
             recorder.record(event(50))
     assert 50 == verify(tmp_path, KEY).last.number
+
+
+def test_what_nobody_expected_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever waits for their event must not wait for ever."""
+    monkeypatch.setattr("cenote.gateway.audit.recorder._RETRY_SECONDS", 0.01)
+    append, calls = AuditLog.append, []
+
+    def stumbles(log: AuditLog, *events: Event) -> Mark:
+        calls.append(events)
+        if len(calls) == 1:
+            raise MemoryError
+        return append(log, *events)
+
+    monkeypatch.setattr(AuditLog, "append", stumbles)
+    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+        assert 1 == recorder.record(event(0)).result(30).number
 
 
 def test_a_caller_that_does_not_wait_cancels_nothing(tmp_path: Path, gate: Gate) -> None:

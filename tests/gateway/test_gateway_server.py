@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sqlite3
 import threading
 from collections import Counter
@@ -19,6 +20,7 @@ from tests.gateway.world import BARE, Description, World, refused
 from tests.waiting import PATIENCE, until
 
 from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry, Wish
@@ -82,18 +84,38 @@ class SlowNodes:
 
 
 class SilentNodes(SlowNodes):
-    """Whoever may have a runtime does not answer when it is to be ended, while `silent`."""
+    """Whoever may have a runtime does not answer when it is to be ended, while `silent`, or fails so."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, failure: Exception | None = None) -> None:
+        super().__init__(failure=failure)
         self.silent = True
         self.asked: list[RuntimeId] = []
 
     def delete(self, runtime: RuntimeId) -> None:
         if self.silent:
-            raise UnavailableError("nobody answers")
+            raise self._failure or UnavailableError("nobody answers")
         self.asked.append(runtime)
         super().delete(runtime)
+
+
+class StumblingNodes(SlowNodes):
+    """The first question of each kind fails as nobody expected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: Counter[str] = Counter()
+
+    def _stumble(self, what: str) -> None:
+        self.asked[what] += 1
+        if self.asked[what] == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        self._stumble("limit")
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        self._stumble("deeds")
+        return {}
 
 
 def seven() -> int:
@@ -155,6 +177,17 @@ def test_a_taken_name_is_refused_or_joined(world: World) -> None:
     assert "rt_" in refused(lambda: acme.create("rt_mine")).text
 
 
+def test_what_goes_wrong_once_is_tried_again(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it was: nobody else looks after runtimes, or brings in what was done."""
+    monkeypatch.setattr("cenote.gateway.server.SWEEP_EVERY", 0.05)
+    nodes = StumblingNodes()
+    make_world(nodes=nodes)
+    until(lambda: nodes.asked["limit"] > 2)
+    until(lambda: nodes.asked["deeds"] > 2)
+
+
 def test_pages_are_by_name(make_world: Callable[..., World]) -> None:
     """Each runtime is on one page; the last page says that it is the last."""
     acme = make_world(nodes=SlowNodes()).user("acme")
@@ -195,6 +228,23 @@ def test_a_lease_ends_a_runtime_that_nobody_uses(world: World, monkeypatch: pyte
     until(lambda: not acme.names())
     assert grpc.StatusCode.NOT_FOUND == refused(lambda: acme.get(made.id)).code
     assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+
+
+def test_leases_are_looked_after_whatever_goes_wrong_with_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove_idle, asked = RuntimeServer.remove_idle, []
+
+    def stumbles(server: RuntimeServer, runtime: str, seconds: float) -> bool:
+        asked.append(runtime)
+        if len(asked) == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return remove_idle(server, runtime, seconds)
+
+    monkeypatch.setattr(RuntimeServer, "remove_idle", stumbles)
+    acme = world.user("acme")
+    acme.create("", lease=0.1)
+    until(lambda: not acme.names())
 
 
 def test_a_value_that_is_let_go_of_before_it_was_held_goes_at_once(world: World) -> None:
@@ -249,9 +299,12 @@ def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> N
     assert ([], 0) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
 
 
-def test_what_cannot_be_taken_back_yet_is_later(make_world: Callable[..., World]) -> None:
+@pytest.mark.parametrize("failure", [None, RuntimeError("Ray has no head")])
+def test_what_cannot_be_taken_back_yet_is_later(
+    make_world: Callable[..., World], failure: Exception | None
+) -> None:
     """Its name and the key of its request are free at once; its part of the quotas is when its machine answers."""
-    nodes = SilentNodes()
+    nodes = SilentNodes(failure)
     world = make_world(nodes=nodes)
     acme, registry = world.user("acme"), Registry(world.stores, nodes)
     principal = world.stores.tokens.authenticate(acme.token)
@@ -266,6 +319,51 @@ def test_what_cannot_be_taken_back_yet_is_later(make_world: Callable[..., World]
     registry.sweep()
     assert (["etl"], 1) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
     assert [record.id] == nodes.asked
+
+
+def away_once(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> None:
+    works = getattr(store, name)
+
+    def away(*_given: object) -> None:
+        monkeypatch.setattr(store, name, works)
+        raise DatabaseUnavailableError("here", "it is away")
+
+    monkeypatch.setattr(store, name, away)
+
+
+def test_what_is_admitted_as_the_database_goes_away(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its name and its quota, and for the taking back of that. It is not said to be there, and taken back
+    later.
+    """
+    world = make_world(nodes=SlowNodes())
+    stores, registry = world.stores, Registry(world.stores, SlowNodes())
+    principal = stores.tokens.authenticate(world.user("acme").token)
+    wish = Wish(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
+    away_once(monkeypatch, stores.quotas, "reserve")
+    away_once(monkeypatch, stores.runtimes, "remove")
+    with pytest.raises(DatabaseUnavailableError):
+        registry.admit(principal, wish)
+    with pytest.raises(UnavailableError, match="taken back"):
+        registry.admit(principal, wish)
+    registry.sweep()
+    assert registry.admit(principal, wish)[1]
+
+
+def test_a_quota_that_is_given_back_as_the_database_goes_away(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its runtime is gone, and cannot be deleted once more: the next look gives it back."""
+    world = make_world(nodes=SlowNodes())
+    acme, registry = world.user("acme"), Registry(world.stores, SlowNodes())
+    principal = world.stores.tokens.authenticate(acme.token)
+    acme.create("etl"), acme.create("kept")
+    away_once(monkeypatch, world.stores.quotas, "release")
+    with pytest.raises(DatabaseUnavailableError):
+        registry.delete(principal, registry.find(principal, "etl"))
+    registry.sweep()
+    assert (["kept"], 1) == (acme.names(), world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES])
 
 
 def test_what_nobody_expected_is_not_told(make_world: Callable[..., World]) -> None:

@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Never
 
 import pytest
@@ -151,6 +151,44 @@ def test_what_the_system_refuses_is_heard(
         pytest.raises(UnavailableError, match=r"No space left .* '/state/file'"),
     ):
         read_announcement(heard.read())
+
+
+def test_a_process_for_which_there_is_no_memory_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has ended for want of memory is started again for all that; who waits for the first is told."""
+    starts: list[int] = []
+
+    class NotTold:
+        def wait(self, _patience: float) -> bool:
+            return False
+
+    @contextmanager
+    def spawn(*_given: object) -> Iterator[SimpleNamespace]:
+        starts.append(1)
+        if len(starts) == 2:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        yield SimpleNamespace(process=SimpleNamespace(pid=os.getpid()))
+
+    monkeypatch.setattr(watcher, "spawn", spawn)
+    ends = iter([9, 0])
+    monkeypatch.setattr(watcher.Watcher, "_end_of", lambda *_: next(ends))
+    reading, writing = os.pipe()
+    with open(reading, "rb") as heard, open(writing, "wb") as told:
+        watching = watcher.Watcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, NotTold())  # type: ignore[arg-type]
+        watching._ready = True
+        assert (0, 3) == (watching.run(), len(starts))
+        assert "Cannot allocate memory" in heard.read().decode()
+
+
+def test_a_platform_outlives_whoever_waits_for_it(tmp_path: Path) -> None:
+    """Who has asked for it may be killed before it is ready."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "wb") as told:
+        watching = watcher.Watcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, None)  # type: ignore[arg-type]
+        watching._heard(announced(RUNNING))
+        assert watching._ready
 
 
 def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(

@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -16,7 +17,9 @@ from tests.waiting import until
 
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.selection import Selection, selected
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs.registry import KEPT, JobRegistry
+from cenote.gateway.jobs.table import JobRow
 from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry
@@ -124,9 +127,13 @@ def test_the_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 class Nobody:
     """Works on no job. See Orchestrators."""
 
+    def __init__(self) -> None:
+        self.wanted: list[str] = []
+
     def begin(self, address: str, authority: str) -> None: ...
 
-    def ensure(self, work: str) -> None: ...
+    def ensure(self, work: str) -> None:
+        self.wanted.append(work)
 
     def settle(self, work: str, patience: float) -> None: ...
 
@@ -139,7 +146,8 @@ class Desk:
     def __init__(self, world: World) -> None:
         self.now = 1_000.0
         runtimes = Registry(world.stores, world.nodes)
-        self.jobs = JobRegistry(world.stores, world.state, runtimes, Nobody(), clock=lambda: self.now)
+        self.nobody = Nobody()
+        self.jobs = JobRegistry(world.stores, world.state, runtimes, self.nobody, clock=lambda: self.now)
         user = world.user("acme", ["jobs"])
         self.principal: Principal = world.stores.tokens.authenticate(user.token)
         self.stores = world.stores
@@ -176,6 +184,46 @@ def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
         desk.submit()
     desk.jobs.cancel(desk.principal, second)
     assert desk.submit()
+
+
+def test_a_job_of_which_nobody_knows_whether_it_is_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database went away as that was written down. Who asks again has it worked on."""
+    complete, stores = desk.stores.jobs.complete, desk.stores
+
+    def away(*given: Any, **more: Any) -> JobRow:
+        complete(*given, **more)
+        monkeypatch.setattr(stores.jobs, "remove", _away)
+        raise DatabaseUnavailableError("here", "it is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(stores.jobs, "complete", away)
+        with pytest.raises(DatabaseUnavailableError):
+            desk.submit(key="k")
+    monkeypatch.undo()
+    assert [] == desk.nobody.wanted
+    assert [desk.submit(key="k")] == desk.nobody.wanted
+
+
+def _away(*_given: object) -> None:
+    raise DatabaseUnavailableError("here", "it is away")
+
+
+def test_what_could_not_be_cleared_is_cleared_later(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The job is gone for whoever had it deleted: they cannot ask again."""
+    forget, tenant, former = desk.stores.tokens.forget, desk.principal.tenant, desk.submit()
+    tokens = len(desk.stores.tokens.of(tenant))
+
+    def away(*_given: object) -> None:
+        monkeypatch.setattr(desk.stores.tokens, "forget", forget)
+        raise DatabaseUnavailableError("here", "it is away")
+
+    monkeypatch.setattr(desk.stores.tokens, "forget", away)
+    with pytest.raises(DatabaseUnavailableError):
+        desk.jobs.delete(desk.principal, former)
+    desk.jobs.clear_old()
+    assert tokens - 1 == len(desk.stores.tokens.of(tenant))
+    assert 0 == desk.stores.quotas.used(tenant)[Quota.JOBS]
+    assert [] == desk.stores.database.rows("SELECT * FROM job_tasks")
 
 
 def test_the_same_key_at_once(desk: Desk) -> None:

@@ -84,6 +84,30 @@ def test_who_tells_much_does_not_wait(folder: Path, stopped: int) -> None:
     client.close()
 
 
+def test_who_finds_no_thread_for_it_is_told_so(
+    folder: Path, stopped: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And goes on when there is one: what was told until then has arrived."""
+    client = KeeperClient(folder, answer=0.1)
+
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        for number in range(MAX_AWAITED):
+            client.put_soon(f"a/{number}", b"")
+        with pytest.raises(UnavailableError):
+            client.put_soon("b", b"")
+        with pytest.raises(UnavailableError):
+            client.get("a/0")
+    client.put_soon("c", b"")
+    os.kill(stopped, signal.SIGCONT)
+    until(lambda: client._teller.settle(0.1))
+    assert MAX_AWAITED + 1 == len(client.keys())
+    client.close()
+
+
 def test_who_settles_has_nothing_waiting(folder: Path) -> None:
     """However much is told, it takes no descriptors of this process: whoever fills a new keeper has thousands."""
     client = KeeperClient(folder)

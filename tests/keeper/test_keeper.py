@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -328,6 +329,36 @@ def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
     assert b"again" == getattr(client.get("a"), "record", None)
     watching.close()
     client.close()
+
+
+def test_a_watch_goes_on_where_no_keeper_can_be_started(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until one can be, and whatever could not be put there is put later: a machine may have memory again by then."""
+    monkeypatch.setattr(watch, "AGAIN", 0.01)
+    began, starts, puts = threading.Event(), [], []
+
+    def start(folder: Path) -> None:
+        starts.append(folder)
+        if len(starts) == 1:
+            raise OSError(errno.ENOMEM, "no memory")
+        ensure_keeper(folder)
+
+    def refill() -> None:
+        puts.append(1)
+        if len(puts) < 3:
+            raise UnavailableError("it does not answer")
+        began.set()
+
+    watching, thread = watched(folder)
+    watching.add(refill)
+    monkeypatch.setattr(watch, "ensure_keeper", start)
+    os.kill(pid_of(folder), signal.SIGKILL)
+    assert began.wait(PATIENCE)
+    assert 2 == len(starts)
+    watching.close()
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
 
 
 def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:

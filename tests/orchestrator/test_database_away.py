@@ -1,7 +1,10 @@
-"""Who sees to it that works are worked on, while the database cannot be used: they wait for it, and go on then."""
+"""Who sees to it that works are worked on, while the database cannot be used, or there is no room for a process or an
+actor: they wait for it, and go on then.
+"""
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Hashable, Sequence
 from pathlib import Path
@@ -14,10 +17,11 @@ from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.orchestrators import processes, ray_actors
 from cenote.gateway.orchestrators.places import Share
 from cenote.gateway.orchestrators.processes import ProcessOrchestrators
-from cenote.gateway.orchestrators.ray_actors import OrchestratorActor
+from cenote.gateway.orchestrators.ray_actors import OrchestratorActor, RayOrchestrators
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import MAX_FAILURES, Kind
 from cenote.gateway.state_folder import StateFolder
+from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TenantId
 
 
@@ -70,6 +74,66 @@ def test_a_gateway_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         orchestrators.close()
 
 
+class OpenWorks(AwayWorks):
+    """One job that is done when its process has been asked for twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = 0
+
+    def is_open(self, work: str) -> bool:
+        return self.begun < 2
+
+    def tenant(self, work: str) -> TenantId:
+        return TenantId("acme")
+
+    def progress(self, work: str) -> Hashable:
+        return self.begun
+
+
+def test_a_process_for_which_there_is_no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again."""
+    monkeypatch.setattr(processes, "LOOK_EVERY", 0.01)
+    works = OpenWorks()
+
+    class Ended:
+        def wait(self, patience: float) -> bool:
+            return True
+
+    def spawn(*_given: object) -> Ended:
+        works.begun += 1
+        if works.begun == 1:
+            raise OSError(errno.ENOMEM, "no memory")
+        return Ended()
+
+    monkeypatch.setattr(processes, "spawn", spawn)
+    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators.ensure("job")
+    try:
+        orchestrators.settle("job", 60.0)
+        assert 2 == works.begun
+    finally:
+        orchestrators.close()
+
+
+def test_whatever_goes_wrong_the_next_wish_begins_anew(tmp_path: Path) -> None:
+    works = OpenWorks()
+    asked = threading.Semaphore(0)
+
+    def broken(_work: str) -> TenantId:
+        asked.release()
+        raise ValueError("nobody expected that")
+
+    works.tenant = broken  # type: ignore[method-assign]
+    orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
+    try:
+        orchestrators.ensure("job")
+        assert asked.acquire(timeout=60.0)
+        until(lambda: orchestrators.ensure("job") or asked.acquire(blocking=False))
+    finally:
+        orchestrators.close()
+
+
 def test_closing_does_not_wait_for_it(tmp_path: Path) -> None:
     works = AwayWorks()
     orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
@@ -96,3 +160,87 @@ def test_an_actor_asks_again(
     state.database.rmdir()
     Database(state.database).close()
     assert actor.settle(60.0)
+
+
+def test_an_actor_outlives_whatever_goes_wrong_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray starts an actor again when its process has ended, which it does not for the end of a thread."""
+    tried: list[int] = []
+
+    def work_once(_actor: OrchestratorActor) -> None:
+        tried.append(1)
+        if len(tried) == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(ray_actors, "environment", lambda _allowed: {})
+    monkeypatch.setattr(ray_actors.os, "environ", {})
+    monkeypatch.setattr(OrchestratorActor, "_work_once", work_once)
+    state = StateFolder(path=tmp_path / "state")
+    settings = OrchestratorSettings(state=state, kind="job", work="job", address="", authority="")
+    actor = OrchestratorActor(settings.to_json(), ())
+    assert actor.settle(60.0)
+    assert 2 == len(tried)
+
+
+class _Actor:
+    """One whose process is there, as far as its handle tells."""
+
+    def __init__(self) -> None:
+        self.woken = threading.Event()
+
+    @property
+    def wake(self) -> _Actor:
+        return self
+
+    def remote(self) -> None:
+        self.woken.set()
+
+
+def test_an_actor_that_ray_cannot_make_or_kill_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made, or killed, at a later look. A wish for it is heard all the same."""
+    made, killed = [_Actor()], []
+
+    def actor(_orchestrators: RayOrchestrators, _work: str) -> _Actor:
+        if len(made) == 1:
+            made.append(_Actor())
+            raise RuntimeError("the head of the cluster is away")
+        return made[0]
+
+    def kill(actor: _Actor) -> None:
+        killed.append(actor)
+        if len(killed) == 1:
+            raise ValueError("there is no such actor")
+
+    monkeypatch.setattr(ray_actors, "SWEEP_EVERY", 0.01)
+    monkeypatch.setattr(ray_actors.ray.util, "list_named_actors", list)
+    monkeypatch.setattr(ray_actors.ray, "kill", kill)
+    monkeypatch.setattr(RayOrchestrators, "_actor", actor)
+    works = OpenWorks()
+    orchestrators = RayOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators.begin("", "")
+    try:
+        until(made[0].woken.is_set)
+        works.begun = 2
+        until(lambda: killed == [made[0], made[0]])
+    finally:
+        orchestrators.close()
+
+
+def test_an_actor_whose_work_was_being_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the gateway was killed, that is: the next one ends it."""
+    left, killed = _Actor(), []
+
+    def gone(work: str) -> TenantId:
+        raise UnknownEntryError("job", work)
+
+    monkeypatch.setattr(ray_actors.ray.util, "list_named_actors", lambda: ["job/gone", "team/other"])
+    monkeypatch.setattr(ray_actors.ray, "get_actor", {"job/gone": left}.get)
+    monkeypatch.setattr(ray_actors.ray, "kill", killed.append)
+    works = OpenWorks()
+    works.tenant, works.begun = gone, 2  # type: ignore[method-assign]
+    monkeypatch.setattr(works, "at_work", list)
+    orchestrators = RayOrchestrators(StateFolder(path=tmp_path), works)
+    orchestrators.begin("", "")
+    orchestrators.close()
+    assert [left] == killed

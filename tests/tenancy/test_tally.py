@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -37,6 +38,23 @@ def machine(folder: Path, limit: int | None = None) -> Tally:
     if limit is not None:
         quotas.limit({"acme": {CELLS: limit}})
     return quotas.tally("acme", CELLS)
+
+
+def test_what_could_not_be_counted_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody would ever release it."""
+    one = machine(tmp_path, 1)
+
+    def full(*_given: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", full)
+        with pytest.raises(OSError, match="no space"):
+            one.take(1)
+    one.take(1)
+    assert 1 == one.used
+    one.release(1)
+    assert (0, 0) == (one.used, machine(tmp_path).used)
 
 
 def test_the_limit_is_reached_and_not_passed(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import logging
 import secrets
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,7 +90,8 @@ class Branches:
                 admitted.append(self._add(parent, name, born, place, wish.lease))
                 self._stores.quotas.reserve(hold_of(admitted[-1], _policy(parent)))
         except BaseException:
-            self._take_back(admitted)
+            for record in admitted:
+                self._registry.take_back(record)
             raise
         return Fork(parent=parent, branches=tuple(admitted), order=wish.order)
 
@@ -135,12 +135,6 @@ class Branches:
             hibernate_after=0.0 if lease else parent.hibernate_after,
             parent=Parent(runtime=born.runtime, name=born.name, fork=born.fork, place=place),
         )
-
-    def _take_back(self, admitted: list[RuntimeRecord]) -> None:
-        for record in admitted:
-            self._stores.quotas.release(record.id)
-            with suppress(UnknownRuntimeError):
-                self._stores.runtimes.remove(record.tenant, record.id)
 
     def _newcomer(self, branch: RuntimeRecord) -> Newcomer:
         return Newcomer(

@@ -7,7 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 
 class LineWatch:
@@ -41,11 +41,17 @@ class LineWatch:
     def _look(self) -> None:
         while not self._closed.wait(self._patience / 4):
             with self._lock:
-                if self._waiting is not None and self._waiting[1] < time.monotonic():
-                    _cut(self._waiting[0])
+                late = self._waiting is not None and self._waiting[1] < time.monotonic()
+                if self._waiting is not None and late and _cut(self._waiting[0]):
                     self._waiting = None
 
 
-def _cut(descriptor: int) -> None:
-    with socket.socket(fileno=os.dup(descriptor)) as line:
+def _cut(descriptor: int) -> bool:
+    """False where the next look has to try again."""
+    try:
+        line = socket.socket(fileno=os.dup(descriptor))
+    except OSError:  # this process has no descriptor left
+        return False
+    with line, suppress(OSError):  # the other side has ended it just now
         line.shutdown(socket.SHUT_RDWR)
+    return True

@@ -317,3 +317,5 @@ def _quietly(work: Callable[[], None]) -> None:
         log.warning("a runtime cannot be put to sleep: %s", error)
     except CenoteError:
         return  # it is in use, or its jail has ended, or it was deleted meanwhile
+    except Exception:
+        log.exception("a runtime cannot be looked after")

@@ -6,7 +6,7 @@ The only place with their SQL. One gateway keeps the ledger, in its memory; othe
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
@@ -88,15 +88,19 @@ class QuotaBook:
                 self._database.execute("DELETE FROM holds WHERE hold_key = ?", key)
             self._ledger.release(key)
 
-    def release_all_but(self, things: Collection[str]) -> None:
-        """What a gateway has left that was killed between the end of a thing and that of its hold.
+    def release_all_but(self, things: Callable[[], Collection[str]]) -> None:
+        """What is left of things that are gone: between the end of a thing and that of its hold a gateway was killed,
+        or the database away.
 
-        things: the keys of all that is there.
+        things: gives the keys of all that is there. A thing is there before its hold, so it is asked behind a look at
+        the holds.
         """
         with self._lock:
-            gone = [hold.key for hold in self._ledger.lasting() if hold.key not in things]
-        for key in gone:
-            self.release(key)
+            held = [hold.key for hold in self._ledger.lasting()]
+        there = things()
+        for key in held:
+            if key not in there:
+                self.release(key)
 
     def _write(self, hold: Hold) -> None:
         if not hold.lasting:

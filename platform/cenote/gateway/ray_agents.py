@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import ray
 
-from cenote_security.errors import CenoteError
+from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_calls import answer
 from cenote_worker.cluster.ray_cluster import AgentSettings, ensure_agents, listening
@@ -61,9 +61,15 @@ class RayAgents:
             return self._agents
 
     def __call__(self) -> dict[str, Any]:
+        """Raises UnavailableError while the cluster tells of no machines."""
         with self._lock:
             if time.monotonic() > self._until:
-                self._known = self._looked()
+                try:
+                    self._known = self._looked()
+                except (CenoteError, ValueError):  # who asks an agent looks for it again
+                    raise
+                except Exception as error:  # of many kinds, while Ray's head is away
+                    raise UnavailableError(f"the cluster does not answer: {error}") from error
                 self._until = time.monotonic() + FRESH_FOR
             return self._known
 

@@ -78,7 +78,7 @@ class Registry:
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
         self._remains: dict[RuntimeId, RuntimeRecord] = {}
-        """What could not be made, nor be ended yet, since whoever may have something of it does not answer."""
+        """What could not be made, nor be taken back yet, since whoever may have something of it does not answer."""
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -92,6 +92,8 @@ class Registry:
         self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
         found = self._known(principal, wish)
         if found is not None:
+            if found.id in self._remains:
+                raise UnavailableError(f"{found.name!r} could not be taken back yet; try again in a moment")
             return found, False
         principal.require(Scope.RUNTIMES_WRITE)
         policy = bounded(wish.policy, self._preloads)
@@ -107,9 +109,19 @@ class Registry:
         try:
             self._stores.quotas.reserve(hold_of(record, policy))
         except BaseException:
-            self._stores.runtimes.remove(record.tenant, record.id)
+            self.take_back(record)
             raise
         return record, True
+
+    def take_back(self, record: RuntimeRecord) -> None:
+        """Of what was admitted, and not begun; where the database is away by now, each `sweep` tries again."""
+        try:
+            self._stores.quotas.release(record.id)
+            with suppress(UnknownRuntimeError):
+                self._stores.runtimes.remove(record.tenant, record.id)
+        except CenoteError as error:
+            log.warning("%s is not made, and cannot be taken back yet: %s", record.id, error)
+            self._remains[record.id] = record
 
     def make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
         """Puts it on record, and then on a node. If that fails, `abandon` it."""
@@ -135,8 +147,8 @@ class Registry:
         subject = Subject(tenant=record.tenant, runtime=record.id)
         try:
             self._forget(subject, record, "it could not be made")
-        except CenoteError as error:
-            log.warning("%s was not made, and cannot be ended yet: %s", record.id, error)
+        except Exception as error:  # noqa: BLE001  (whatever it is: nobody else would end it)
+            log.warning("%s was not made, and cannot be ended yet: %r", record.id, error)
             self._remains[record.id] = record
             self._stores.runtimes.disown(record.tenant, record.id)
         else:
@@ -251,13 +263,14 @@ class Registry:
 
     def sweep(self) -> None:
         """Puts on record what the operator did, has machines know new limits, takes back what could not be made, and
-        frees names and quotas of runtimes whose lease ran out.
+        frees names and quotas of runtimes whose lease ran out, and quotas of what is gone.
         """
         self._stores.notices.hand_over(self._stores.recorder)
         quotas, tenants = self._stores.quotas, self._stores.tenants.all()
         self._nodes.limit({tenant.id: shared(quotas.limits(tenant.id)) for tenant in tenants})
         for record in list(self._remains.values()):
             self.abandon(record)
+        self._stores.release_holds()
         for record in self._stores.runtimes.leased():
             try:
                 if self.facts(record).lost_for > record.lease:
@@ -298,11 +311,11 @@ class Registry:
             self._end(record)
         with suppress(UnknownRuntimeError):  # two ends met
             self._stores.runtimes.remove(record.tenant, record.id)
-        self._stores.quotas.release(record.id)
         try:
             self._stores.recorder.record(runtime_removed(subject, reason))
         except AuditUnavailableError as error:  # it has ended all the same
             log.error("the end of %s is not on record: %s", record.id, error)
+        self._stores.quotas.release(record.id)  # last: where that fails, the next sweep does it
 
     def _end(self, record: RuntimeRecord) -> None:
         with suppress(UnknownRuntimeError):  # it never came to be there, or has ended by itself

@@ -190,6 +190,8 @@ class GatewayServer:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            if self._teams is not None:
+                await self._look_after(self._teams.sweep)
             if self._jobs is not None:
                 await self._look_after(self._jobs.clear_old)
             await asyncio.sleep(SWEEP_EVERY)
@@ -199,3 +201,7 @@ class GatewayServer:
             await self._thread.loop.run_in_executor(self._thread.pool, work)
         except CenoteError as error:  # the next one may do better
             log.warning("the platform could not look after its records: %s", error)
+        except (
+            Exception
+        ):  # such as a disk that is full, or Ray without its head: nobody else would look again
+            log.exception("the platform could not look after its records")

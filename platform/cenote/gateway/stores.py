@@ -64,9 +64,13 @@ class Stores:
             self.team_news = NewsTable(database)
             self.jobs = Jobs(database)
             self.job_tasks = Tasks(database)
-            self.quotas.release_all_but({*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
+            self.release_holds()
             self.access = Access(self.tokens, self.runtimes, self.master_key)
             self._opened = opened.pop_all()
+
+    def release_holds(self) -> None:
+        """Of what is gone."""
+        self.quotas.release_all_but(lambda: {*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
 
     def close(self) -> None:
         """Closing twice is fine."""

@@ -11,6 +11,7 @@ import os
 import select
 import sys
 import time
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import BinaryIO
 
@@ -52,7 +53,15 @@ class Watcher:
 
     def _life(self) -> int:
         """Of one process, from its start; its exit status, 0 as well where it was told to end."""
-        with spawn(_MODULE, self._options.to_json(), self._options.state.log) as daemon:
+        with ExitStack() as opened:
+            try:
+                daemon = opened.enter_context(
+                    spawn(_MODULE, self._options.to_json(), self._options.state.log)
+                )
+            except OSError as error:  # the machine may have memory again a little later
+                log.error("no process can be started for the platform: %s", error)
+                announce(self._told, refused(error))
+                return 1
             life = os.pidfd_open(daemon.process.pid)
             try:
                 status = self._end_of(daemon, life)
@@ -82,7 +91,7 @@ class Watcher:
         if not said and self._end.wait(0):
             announce(self._told, UnavailableError(_TOLD_TO_END))
         if not self._told.closed:
-            with self._told:
+            with suppress(OSError), self._told:  # who has started it is gone, and it goes on
                 self._told.write(said)
         try:
             port = int(read_announcement(said).address.rpartition(":")[2])

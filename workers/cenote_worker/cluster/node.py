@@ -89,7 +89,9 @@ class NodeFacts:
 
 
 class Node:
-    """Thread-safe. hire: asks for a further host, which is announced with `joined` or `not_hired`; must not block."""
+    """Thread-safe. hire: asks for a further host, which is announced with `joined` or `not_hired`; must not block.
+    Raises RuntimeError where the machine has no thread left for it.
+    """
 
     def __init__(
         self,
@@ -436,7 +438,10 @@ class Node:
     def _hire_one(self) -> None:
         if self._placement.wants_more:
             self._placement.expect()
-            self._hire()
+            try:
+                self._hire()
+            except RuntimeError:  # the machine has no room for one more thread just now
+                self._placement.came()
 
 
 def _read(kept: Kept | None, runtime: str) -> Assignment:

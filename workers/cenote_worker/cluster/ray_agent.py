@@ -16,7 +16,6 @@ from typing import Any, Final
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
 
 from cenote_security.errors import CenoteError
 from cenote_worker.cluster.actor_watch import ActorWatch
@@ -176,22 +175,26 @@ class NodeAgent:
         threading.Thread(target=self._hire_one, name="cenote-hire", daemon=True).start()
 
     def _hire_one(self) -> None:
-        if not self._node.await_quiet():
+        try:
+            handle = self._hired()
+        except Exception:  # noqa: BLE001  (whatever it is: the node waits for one that was asked for)
+            _log.exception("no process that serves runtimes could be asked for")
+            handle = None
+        if handle is None:
             self._node.not_hired()
-            return
+        else:
+            self._welcome(handle, expected=True)
+
+    def _hired(self) -> Any:
+        """None where none is to be had, or wanted, just now."""
+        if not self._node.await_quiet():
+            return None
         if self._certificate is not None and not self._certificate.wait(GREETING_SECONDS):
             _log.warning(
                 "the gateway has signed no certificate for this node; no process of it can serve yet"
             )
-            self._node.not_hired()
-            return
-        try:
-            handle = self._new_host()
-        except RayError as error:
-            _log.warning("no process that serves runtimes could be asked for: %s", error)
-            self._node.not_hired()
-        else:
-            self._welcome(handle, expected=True)
+            return None
+        return self._new_host()
 
     def _new_host(self) -> Any:
         name = f"{_hosts()}{secrets.token_hex(6)}"
@@ -234,11 +237,16 @@ class NodeAgent:
             host = DistantHost(HostId(hello[0]), hello[1], handle)
             self._processes[host.id] = hello[2]
             self._node.joined(host, expected=expected)
-        except (HostGone, CenoteError) as error:
-            _log.warning("a process that was to serve runtimes did not come up: %s", error)
-            ray.kill(handle)
-            if expected:
-                self._node.not_hired()
+        except Exception as error:  # noqa: BLE001  (the same)
+            known = isinstance(error, HostGone | CenoteError)
+            _log.warning(
+                "a process that was to serve runtimes did not come up: %s", error, exc_info=not known
+            )
+            try:
+                ray.kill(handle)
+            finally:
+                if expected:
+                    self._node.not_hired()
             return
         threading.Thread(target=self._mourn, args=(host, handle), daemon=True).start()
 
@@ -254,6 +262,8 @@ class NodeAgent:
                 self._node.sweep()
             except CenoteError as error:
                 _log.warning("the node could not be swept: %s", error)
+            except Exception:  # noqa: BLE001  (nobody else ends what is over; the next sweep may do better)
+                _log.exception("the node could not be swept")
 
 
 def _hello(handle: ActorHandle[RuntimeActor], *, expected: bool) -> tuple[str, Doors, int]:

@@ -55,7 +55,10 @@ class NurseryActor:
     def _sweep(self) -> None:
         while True:
             threading.Event().wait(SWEEP_SECONDS)
-            self._nursery.sweep()
+            try:
+                self._nursery.sweep()
+            except Exception:  # noqa: BLE001  (the next sweep may do better)
+                _log.exception("what jails have left could not be swept")
 
 
 def ensure_nursery(folder: str) -> Any:

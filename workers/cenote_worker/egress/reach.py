@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
-import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
+from cenote_security.errors import UnavailableError
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.egress.addresses import is_public
 
 LOOKUPS_AT_ONCE: Final = 4
@@ -53,7 +55,11 @@ class PublicReach:
                 found.set_result(outcome)
 
         # Not an executor: the interpreter waits for its threads at exit, and a resolver can take half a minute.
-        threading.Thread(target=look_up, name="cenote-resolver", daemon=True).start()
+        try:
+            begin_thread("cenote-resolver", look_up)
+        except UnavailableError as error:
+            self._lookups.release()
+            raise OSError(errno.EAGAIN, str(error)) from error
         return await found
 
     def permits(self, address: str) -> bool:

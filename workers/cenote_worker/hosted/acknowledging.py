@@ -48,11 +48,17 @@ class Acknowledger:
         """The listener hears of it once it is stored, or of a NotDurableError. Never blocks."""
         if key:
             self._settled(key, outcome.step if isinstance(outcome, ExecutionResult) else 0)
-        self._queue.put(_Held(listener, outcome, source))
+        held = _Held(listener, outcome, source)
         with self._starting:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # nobody else would ever answer it
+                    _refuse([held], error)
+                    return
+                self._thread = thread
+        self._queue.put(held)
 
     def close(self) -> None:
         """What is held is still answered."""
@@ -84,12 +90,16 @@ class Acknowledger:
             try:
                 news = self._secure(supervisor)
             except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
-                for held in theirs:
-                    given = None if isinstance(held.outcome, DoneReply) else held.outcome
-                    held.listener.done(NotDurableError(given, str(error)))
+                _refuse(theirs, error)
                 continue
             for held in theirs:
                 held.listener.done(_with_news(held.outcome, news))
+
+
+def _refuse(batch: list[_Held], error: Exception) -> None:
+    for held in batch:
+        given = None if isinstance(held.outcome, DoneReply) else held.outcome
+        held.listener.done(NotDurableError(given, str(error)))
 
 
 class Durable:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Final
 
 from cenote_security.errors import UnavailableError
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.hosted.listeners import Admission
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import RanInFull
@@ -103,7 +104,11 @@ class FullRuns:
             former.end()
         watch = FullRunWatch(begun=run.begin, cancelled=run.over.is_set, admission=admission)
         carried_out = partial(_carry_out, run, partial(work, watch), listener)
-        threading.Thread(target=carried_out, name="cenote-full-run", daemon=True).start()
+        try:
+            begin_thread("cenote-full-run", carried_out)
+        except UnavailableError:
+            run.over.set()
+            raise
 
     def of(self, client: str, number: int) -> HostedRuntime:
         """What this client looks at. Raises UnavailableError when there is no such run, or not any more."""

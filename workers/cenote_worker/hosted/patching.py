@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_security.errors import RolledBackError, UnavailableError
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.history.events import Declared
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admission, Admit
@@ -176,7 +177,11 @@ class Patches:
         job = self._taken(_Job(key, self._runtime.interrupt))
         watch = PatchWatch(progress=progress, cancelled=job.over.is_set)
         carried_out = partial(self._carry_out, job, partial(work, watch), listener, admission)
-        threading.Thread(target=carried_out, name="cenote-patch", daemon=True).start()
+        try:
+            begin_thread("cenote-patch", carried_out)
+        except UnavailableError:
+            self._end_job()
+            raise
         return job.withdraw
 
     def _taken(self, job: _Job) -> _Job:
@@ -201,8 +206,11 @@ class Patches:
             yield
         finally:
             self._legacy.settled(key, UnavailableError("it was a visit"))  # which a successor need not know
-            with self._lock:
-                self._job = None
+            self._end_job()
+
+    def _end_job(self) -> None:
+        with self._lock:
+            self._job = None
 
     def _note_begun(self, key: str) -> None:
         self.settled.wait(_TIMEOUT * _TRIES)
@@ -212,15 +220,14 @@ class Patches:
         self, job: _Job, work: Callable[[], Patched | Built], listener: Listener, admission: Admission
     ) -> None:
         runtime = self._runtime
-        self._note_begun(job.key)
         outcome: Outcome
         try:
+            self._note_begun(job.key)
             with runtime.rerunning().admitted(partial(job.admitted, admission)):
                 outcome = work()
         except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
             outcome = error
-        with self._lock:
-            self._job = None
+        self._end_job()
         listener.done(outcome)
 
 

@@ -15,6 +15,7 @@ from cenote_security.errors import (
     UnavailableError,
     UsageError,
 )
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.history.step import START, HostCallRecord, StepRecord
 from cenote_worker.hosted.listeners import Admission, Delivery, admit_all
 from cenote_worker.hosted.refusals import as_error
@@ -210,7 +211,11 @@ class Rehearsals:
         if former is not None:
             former[1].end()
         work = partial(self._carry_out, rehearsal, listener, admission)
-        threading.Thread(target=work, name="cenote-rehearsal", daemon=True).start()
+        try:
+            begin_thread("cenote-rehearsal", work)
+        except UnavailableError:
+            self._over(rehearsal)
+            raise
 
     def end(self, key: str | None = None) -> None:
         """Nobody waits for the one of this key any more; None: for any."""
@@ -227,11 +232,14 @@ class Rehearsals:
             outcome = rehearsal.value(admission)
         except Exception as error:  # noqa: BLE001  (whatever it is: whoever waits is told)
             outcome = error
+        self._over(rehearsal)
+        listener.done(outcome)
+
+    def _over(self, rehearsal: Rehearsal) -> None:
         rehearsal.close()
         with self._lock:
             if self._running is not None and self._running[1] is rehearsal:
                 self._running = None
-        listener.done(outcome)
 
 
 def _records(source: HostedRuntime, steps: Iterable[int]) -> list[StepRecord]:

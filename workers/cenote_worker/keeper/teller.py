@@ -55,8 +55,11 @@ class Teller:
         with self._lock:
             if not self._carrying:
                 self._hear_or_hang_up()
-                if self._awaited:
-                    self._carry_on()
+                try:
+                    if self._awaited:
+                        self._carry_on()
+                except OSError:
+                    return False
             return self._all_told.wait_for(lambda: not self._carrying, patience)
 
     def close(self) -> None:
@@ -139,8 +142,12 @@ class Teller:
             self._drop_left(key)
 
     def _carry_on(self) -> None:
+        """Raises OSError where the machine has no thread left."""
+        try:
+            threading.Thread(target=self._carry, name="cenote-keeper-told", daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, str(error)) from error
         self._carrying = True
-        threading.Thread(target=self._carry, name="cenote-keeper-told", daemon=True).start()
 
     def _carry(self) -> None:
         """Until all of it has been answered, or there is no keeper any more."""

@@ -8,9 +8,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from cenote_security.errors import CenoteError
 from cenote_worker.keeper.client import NOBODY, connect, ensure_keeper
+
+AGAIN: Final = 1.0
+LONGEST: Final = 60.0
+"""Seconds until what failed is tried again, doubled each time: the machine may have memory again by then."""
 
 _log = logging.getLogger("cenote.keeper")
 
@@ -43,20 +48,36 @@ class KeeperWatch:
             self._socket.shutdown(socket.SHUT_RDWR)
 
     def _run(self) -> None:
+        left: set[Callable[[], None]] = set()
+        pause = AGAIN
         while True:
-            with self._socket as line, suppress(OSError):
-                line.recv(1)  # a keeper says nothing unasked: this returns at its end
+            if not self._ends(pause if left else None):
+                left, pause = self._refilled(left), min(2 * pause, LONGEST)
+                continue
             if self._closed.is_set():
                 return
             try:
                 self._socket = self._connected()
             except (CenoteError, OSError):
-                _log.exception("there is no keeper any more, and none can be started")
-                return
+                _log.exception("there is no keeper any more, and none can be started just now")
+                self._closed.wait(AGAIN)
+                continue
             if self._closed.is_set():  # meanwhile: what `close` has shut down was the line to the former one
                 self._socket.close()
                 return
-            self._refill()
+            left, pause = self._refilled(self._refills), AGAIN
+
+    def _ends(self, patience: float | None) -> bool:
+        """Whether there is no line to a keeper any more, after so many seconds at the most."""
+        try:
+            self._socket.settimeout(patience)
+            self._socket.recv(1)  # a keeper says nothing unasked: this returns at its end
+        except TimeoutError:
+            return False
+        except OSError:
+            pass
+        self._socket.close()
+        return True
 
     def _connected(self) -> socket.socket:
         while True:
@@ -66,10 +87,14 @@ class KeeperWatch:
                 line.settimeout(None)
                 return line
 
-    def _refill(self) -> None:
+    def _refilled(self, wanted: set[Callable[[], None]]) -> set[Callable[[], None]]:
+        """Those of them that could not be called to their end."""
+        left = set()
         with self._lock:
-            for refill in self._refills:
+            for refill in self._refills & wanted:
                 try:
                     refill()
-                except (CenoteError, OSError):
-                    _log.exception("a runtime could not be handed to the new keeper")
+                except Exception as error:  # noqa: BLE001  (of one, and the others are to be put)
+                    _log.error("a runtime could not be handed to the new keeper yet: %s", error)
+                    left.add(refill)
+        return left

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -272,10 +272,14 @@ class LocalReferences:
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._due = due
-        self._timer = threading.Timer(max(due - self._clock(), 0.0), self._on_time)
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer, self._due = None, math.inf
+        timer = threading.Timer(max(due - self._clock(), 0.0), self._on_time)
+        timer.daemon = True
+        with suppress(
+            RuntimeError
+        ):  # the machine has no thread left: whoever asks for anything sweeps, and tries again
+            timer.start()
+            self._timer, self._due = timer, due
 
     def _on_time(self) -> None:
         with self._lock:

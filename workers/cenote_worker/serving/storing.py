@@ -5,11 +5,12 @@ On a thread of its own, one per runtime: how long it takes is in the hands of th
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
+from functools import partial
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.serving.answers import Answer
@@ -46,10 +47,11 @@ def store(served: ServedRuntime, work: Store, told: Callable[[Answer], None]) ->
         )
     if not served.storing.acquire(blocking=False):
         raise UnavailableError("the state of this runtime is being stored; try again when that is done")
-    thread = threading.Thread(
-        target=_carry_out, args=(served, states, work, told), name="cenote-store", daemon=True
-    )
-    thread.start()
+    try:
+        begin_thread("cenote-store", partial(_carry_out, served, states, work, told))
+    except UnavailableError:
+        served.storing.release()
+        raise
 
 
 def _carry_out(

@@ -9,8 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
+from cenote_security.errors import UnavailableError
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.content import Content
 from cenote_worker.frames import send_packet
 
@@ -85,8 +88,13 @@ class HostAnswers:
         except OSError:  # no descriptor is left for it
             self._hang_up()
             return
-        self._sending = True
-        threading.Thread(target=self._send_later, args=(own,), name="cenote-answers", daemon=True).start()
+        try:
+            begin_thread("cenote-answers", partial(self._send_later, own))
+        except UnavailableError:
+            own.close()
+            self._hang_up()
+        else:
+            self._sending = True
 
     def _send_later(self, sock: socket.socket) -> None:
         room = select.poll()

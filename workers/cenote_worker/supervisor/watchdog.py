@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from cenote_worker.begun_threads import begin_thread
 from cenote_worker.supervisor.pressure import memory_trigger
 
 _log = logging.getLogger("cenote.watchdog")
@@ -36,15 +37,17 @@ class Watchdog:
         self._wakeup = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = select.poll()
         self._poll.register(self._wakeup, select.POLLIN)
-        self._thread: threading.Thread | None = None
+        self._looks = False
+        """Whether the thread is there."""
 
     def add(self, one: Watched) -> None:
+        """Raises UnavailableError where the machine has no thread left to look at it."""
         with self._lock:
-            self._watched.add(one)
-            if self._thread is None:
+            if not self._looks:
+                begin_thread("cenote-watchdog", self._run)
+                self._looks = True
                 self._listen()
-                self._thread = threading.Thread(target=self._run, name="cenote-watchdog", daemon=True)
-                self._thread.start()
+            self._watched.add(one)
         self.hurry()
 
     def remove(self, one: Watched) -> None:

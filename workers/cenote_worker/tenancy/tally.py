@@ -115,10 +115,12 @@ class Tally:
         )
 
     def _count(self, amount: int) -> None:
-        self._mine += amount
         if not self._place:
             self._place = self._free_place()
-        self._write(self._place, self._mine)
+        if amount < 0:  # at once: the number that is written next is without it
+            self._mine += amount
+        self._write(self._place, self._mine + max(amount, 0))
+        self._mine += max(amount, 0)
 
     def _free_place(self) -> int:
         """One that is this process's from now on: nobody can take the lock on it away."""

@@ -19,7 +19,12 @@ class LogFile:
         self.size = size or 0
         self._ragged = size is not None
         if size is None:
-            sync_folder(path.parent)
+            try:
+                sync_folder(path.parent)
+            except OSError:
+                os.close(self._fd)
+                path.unlink()  # else it could never be made
+                raise
 
     def write(self, content: bytes) -> None:
         """Adds all of it, or raises OSError and, now or before the next write, takes back the part that was added."""

@@ -9,6 +9,7 @@ what is not recorded must not be done.
 
 from __future__ import annotations
 
+import logging
 import threading
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ from cenote.gateway.audit.chain import Mark
 from cenote.gateway.audit.entry import Event, check_event
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.errors import AuditUnavailableError
+
+log = logging.getLogger("cenote.gateway")
 
 _BATCH: Final = 256
 DEFAULT_BACKLOG: Final = 20_000
@@ -84,7 +87,10 @@ class Recorder:
         while batch := self._next():
             try:
                 mark = self._log.append(*(item.event for item in batch))
-            except AuditUnavailableError as error:
+            except Exception as error:
+                if not isinstance(error, AuditUnavailableError):
+                    log.exception("the audit log cannot be written")
+                    error = AuditUnavailableError(self._log.folder, str(error))
                 if self._is_over(error):
                     return
             else:

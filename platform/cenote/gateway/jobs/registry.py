@@ -103,6 +103,8 @@ class JobRegistry:
         self._endpoints = tuple(endpoints)
         self._preloads = tuple(preloads)
         self._clock = clock
+        self._remains: dict[JobId, TenantId] = {}
+        """Jobs that are gone, and of which not all could be cleared."""
 
     # -- arriving --
 
@@ -140,6 +142,8 @@ class JobRegistry:
         known = self._known(submission)
         if known is not None:
             self.discard(submission)
+            # Whoever noted that it is whole may not have heard so, where the database went away.
+            self._go_on(known)
             return known
         principal, head = submission.principal, submission.head
         if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
@@ -165,6 +169,10 @@ class JobRegistry:
         submission.is_whole = True
         self._orchestrators.ensure(job.id)
         return job
+
+    def _go_on(self, job: JobRow) -> None:
+        if job.state in ("waiting", "running"):
+            self._orchestrators.ensure(job.id)
 
     def discard(self, submission: Submission) -> None:
         """What has arrived of it is dropped, unless it is a job by now: then whoever is gone may ask for it again."""
@@ -275,7 +283,9 @@ class JobRegistry:
         self._stores.jobs.clear_orphans()
 
     def clear_old(self) -> None:
-        """Jobs that ended long ago."""
+        """Jobs that ended long ago, and what could not be cleared of others."""
+        for gone, tenant in list(self._remains.items()):
+            self._clear(tenant, gone)
         for job in self._stores.jobs.ended_before(self._clock() - KEPT):
             subject = Subject(tenant=job.tenant)
             self._stores.recorder.record(access_decided(subject, "job.expire")).result()
@@ -291,8 +301,18 @@ class JobRegistry:
             self._clear(holder.tenant, job)
 
     def _clear(self, tenant: TenantId, job: JobId) -> None:
-        """All that there is of a job; its row first, with which it is gone for everybody else."""
+        """All that there is of a job; its row first, with which it is gone for everybody else: what fails behind that
+        nobody can ask for again, and `clear_old` tries.
+        """
         self._stores.jobs.remove(tenant, job)
+        try:
+            self._clear_rest(tenant, job)
+        except BaseException:
+            self._remains[job] = tenant
+            raise
+        self._remains.pop(job, None)
+
+    def _clear_rest(self, tenant: TenantId, job: JobId) -> None:
         self._orchestrators.settle(job, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")

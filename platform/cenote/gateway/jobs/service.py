@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Task
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from cenote.gateway.callers import Callers, Context
 from cenote.gateway.jobs.registry import JobRegistry, Submission
@@ -71,10 +72,8 @@ class JobService(JobServiceServicer):
             job = await self._callers.on_thread(lambda: self._registry.find(principal, request.job))
             barred = asyncio.create_task(self._callers.barred(context))
             try:
-                async for result in self._results(principal, job.id, request):
+                async for result in self._results(principal, job.id, request, barred):
                     await context.write(result)
-                    if barred.done():
-                        await barred
             finally:
                 barred.cancel()
 
@@ -121,14 +120,19 @@ class JobService(JobServiceServicer):
     # -- results --
 
     async def _results(
-        self, principal: Principal, job: JobId, request: job_pb2.ResultsRequest
+        self, principal: Principal, job: JobId, request: job_pb2.ResultsRequest, barred: Task[NoReturn]
     ) -> AsyncIterator[job_pb2.JobResult]:
+        """barred: see Callers. It is looked at also while nothing happens."""
         heard, tasks = request.after, self._stores.job_tasks
         while True:
+            if barred.done():
+                await barred
             # In this order: the end of a job is noted behind the results of all its tasks.
             row = await self._callers.on_thread(lambda: self._registry.find(principal, job))
             page = await self._callers.on_thread(partial(tasks.results, job, heard, whole=request.follow))
             for result in page:
+                if barred.done():  # the reader may have been slow
+                    await barred
                 yield result
                 heard = result.index
             if not page:

@@ -45,6 +45,11 @@ class Places:
         """Whether it has a place, or waits for one."""
         return work in self._since or work in self._waiting
 
+    @property
+    def holders(self) -> list[str]:
+        """Those that have one."""
+        return list(self._since)
+
     def ask(self, work: str, tenant: TenantId) -> list[str]:
         """Wants a place, unless it has one or waits for it. Gives all that have one from now on."""
         if work not in self:

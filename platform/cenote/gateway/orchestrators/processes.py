@@ -75,8 +75,8 @@ class ProcessOrchestrators:
                 thread = threading.Thread(
                     target=self._look_after, args=(work,), name=f"cenote-{work}", daemon=True
                 )
-                self._threads[work] = thread
                 thread.start()
+                self._threads[work] = thread
 
     def settle(self, work: str, patience: float) -> None:
         with self._lock:
@@ -103,19 +103,21 @@ class ProcessOrchestrators:
         try:
             while not self._closing.is_set() and not self._to_its_end(work):
                 self._closing.wait(LOOK_EVERY)
-        except CenoteError as error:  # whatever it has to do next tries again
-            log.error("%s cannot be worked on: %s", work, error)
+        except Exception as error:  # whatever it has to do next tries again
+            log.error("%s cannot be worked on: %s", work, error, exc_info=not isinstance(error, CenoteError))
             with self._lock:
                 self._threads.pop(work, None)
 
     def _to_its_end(self, work: str) -> bool:
-        """False where the database went away before: nothing else would have this work taken up again."""
+        """False where the database went away before, or the machine had no room for a process: nothing else would
+        have this work taken up again.
+        """
         try:
             tenant = self._works.tenant(work)
             while self._has_work(work):
                 with self._place(work, tenant):
                     self._work(work)
-        except DatabaseUnavailableError as error:
+        except (DatabaseUnavailableError, OSError) as error:
             log.error("%s waits: %s", work, error)
             return False
         return True

@@ -89,9 +89,10 @@ class OrchestratorActor:
                 log.error("%s waits: %s", self._settings.work, error)
                 time.sleep(LOOK_EVERY)
                 self._woken.set()
-            except CenoteError as error:
+            except Exception as error:  # a process would end of it, and be started again
                 failures += 1
-                log.error("%s cannot be worked on: %s", self._settings.work, error)
+                known = isinstance(error, CenoteError)
+                log.error("%s cannot be worked on: %s", self._settings.work, error, exc_info=not known)
                 self._again(failures)
             if not self._woken.is_set():
                 self._idle.set()
@@ -109,7 +110,7 @@ class OrchestratorActor:
             try:
                 with Database(database_place(self._settings.state)) as database:
                     works_of(self._settings.kind, database).stuck(self._settings.work, reason)
-            except DatabaseUnavailableError as error:
+            except (CenoteError, OSError) as error:
                 log.error(
                     "%s is tried on: it could not be noted that it is stuck: %s", self._settings.work, error
                 )
@@ -151,10 +152,14 @@ class RayOrchestrators:
                 self._begin(self._places.ask(work, self._works.tenant(work)))
 
     def _begin(self, works: Sequence[str]) -> None:
+        """Of those that have a place. Raises nothing: the next look begins what could not be begun."""
         for work in works:
-            if work not in self._actors:
-                self._actors[work] = self._actor(work)
-            self._actors[work].wake.remote()
+            try:
+                if work not in self._actors:
+                    self._actors[work] = self._actor(work)
+                self._actors[work].wake.remote()
+            except Exception:  # whatever Ray raises while its head is away
+                log.exception("nobody works on %s yet", work)
 
     def settle(self, work: str, patience: float) -> None:
         with self._lock:
@@ -177,12 +182,19 @@ class RayOrchestrators:
             self._sweeper.join()
 
     def _adopt(self) -> None:
-        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now."""
+        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now; one
+        whose work it was deleting has nobody who would end it.
+        """
         for name in ray.util.list_named_actors():
-            if name.startswith(self._prefix) and self._knows(work := name.removeprefix(self._prefix)):
+            if name.startswith(self._prefix):
+                work = name.removeprefix(self._prefix)
                 with suppress(ValueError):  # it has ended just now
-                    self._actors[work] = ray.get_actor(name)
-                    self._places.ask(work, self._works.tenant(work))
+                    actor = ray.get_actor(name)
+                    if self._knows(work):
+                        self._actors[work] = actor
+                        self._places.ask(work, self._works.tenant(work))
+                    else:
+                        ray.kill(actor)
 
     def _knows(self, work: str) -> bool:
         try:
@@ -216,6 +228,8 @@ class RayOrchestrators:
                 self._dismiss_idle()
             except (CenoteError, RayError) as error:
                 log.warning("what is worked on could not be looked after: %s", error)
+            except Exception:  # whatever else Ray raises while its head is away: the next look may do better
+                log.exception("what is worked on could not be looked after")
 
     def _dismiss_idle(self) -> None:
         with self._lock:
@@ -224,8 +238,10 @@ class RayOrchestrators:
                 self._actors[overstaying].make_room.remote()
             for work in list(self._actors):
                 if not self._works.is_open(work) or (work in self._leaving and self._has_left(work)):
-                    ray.kill(self._actors.pop(work))
+                    ray.kill(self._actors[work])
+                    del self._actors[work]
                     self._give_up_place(work)
+            self._begin([work for work in self._places.holders if work not in self._actors])
             # Those that made room, and those of which the database, when away, could not be asked.
             for work in self._works.at_work():
                 if work not in self._places:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Final
 
 from cenote.agent import AgentResponse
 from cenote.gateway.database import Database
 from cenote.gateway.database_place import database_place
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import SupersededError
@@ -105,7 +107,10 @@ class _OneRun:
             outcome = await working
         except asyncio.CancelledError:
             self._ledger.end_run(number, "cancelled")
-        except SupersededError:
+        except (
+            SupersededError,
+            DatabaseUnavailableError,
+        ):  # others go on with it, or this process does later
             raise
         except CenoteError as error:
             told = f"{type(error).__name__}: {error}{_remedy(error, self._definition)}"
@@ -122,12 +127,16 @@ class _OneRun:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, working: asyncio.Task[team_pb2.TeamRun]) -> None:
-        try:
-            while not self._ledger.is_cancelled(self._run.number):
+        while True:
+            try:
+                if self._ledger.is_cancelled(self._run.number):
+                    break
                 self._teller.flush()
-                await asyncio.sleep(LOOK_EVERY)
-        except SupersededError:  # whoever notes the end of the run is told again
-            pass
+            except SupersededError:  # whoever notes the end of the run is told again
+                break
+            except DatabaseUnavailableError as error:  # which may be back long before a model has answered
+                log.warning("whether run %d is to end cannot be said: %s", self._run.number, error)
+            await asyncio.sleep(LOOK_EVERY)
         working.cancel()
 
     async def _work(self) -> team_pb2.TeamRun:
@@ -135,16 +144,30 @@ class _OneRun:
         record = RecordedTeam(notes, self._write, lambda agent, items: runtimes.register(agent, items))
         runtimes = self._orchestrator.runtimes(self._run.number, self._agents, record)
         team = self._team = self._built(record, runtimes, fresh=not notes)
-        try:
+        async with self._ending(team, runtimes):
             with team.heard_by(lambda event: self._teller.hear(record, event)):
                 return await self._outcome(team)
-        finally:
-            self._teller.flush()
-            with suppress(SupersededError):
+
+    @asynccontextmanager
+    async def _ending(self, team: Team, runtimes: TeamRuntimes) -> AsyncIterator[None]:
+        """Behind it the run's runtimes are ended, unless somebody is to go on with them: where it is another's now,
+        or the database could not be told of it.
+        """
+        goes_on = False
+        try:
+            try:
+                yield
+            finally:
+                self._teller.flush()
                 self._save(team.state)
+        except (SupersededError, DatabaseUnavailableError):
+            goes_on = True
+            raise
+        finally:
             await team.close()
-            with suppress(CenoteError):  # their leases end them
-                await asyncio.to_thread(runtimes.delete)
+            if not goes_on:
+                with suppress(CenoteError):  # their leases end them
+                    await asyncio.to_thread(runtimes.delete)
 
     def _still_true(self, notes: list[Note]) -> list[Note]:
         """What was recorded, if the namespaces that it tells of are there; else the tasks under way begin anew."""

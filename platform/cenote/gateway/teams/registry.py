@@ -68,6 +68,8 @@ class TeamRegistry:
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
         self._preloads = tuple(preloads)
+        self._remains: dict[TeamId, TenantId] = {}
+        """Teams that were to go, and of which not all could be cleared."""
 
     def put(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
         """Makes a team, or changes it. Raises QuotaExceededError and RejectedError; UsageError."""
@@ -105,8 +107,12 @@ class TeamRegistry:
         """Ends what it does. Raises UnknownEntryError."""
         team = self.find(principal, name)
         self._record(principal, "team.delete")
-        self._stores.teams.remove(principal.tenant, team.id)
-        self._clear(principal.tenant, team.id)
+        self._end(principal.tenant, team.id)
+
+    def sweep(self) -> None:
+        """Tries again what could not be cleared."""
+        for team, tenant in list(self._remains.items()):
+            self._end(tenant, team)
 
     def clear_remains(self) -> None:
         """At the start: of teams that a gateway was deleting, or making, when it was killed."""
@@ -126,6 +132,16 @@ class TeamRegistry:
         else:
             self._clear(holder.tenant, team)
 
+    def _end(self, tenant: TenantId, team: TeamId) -> None:
+        """Its row first, with which it is gone for everybody else. What fails, `sweep` tries again."""
+        try:
+            self._stores.teams.remove(tenant, team)
+            self._clear(tenant, team)
+        except BaseException:
+            self._remains[team] = tenant
+            raise
+        self._remains.pop(team, None)
+
     def _clear(self, tenant: TenantId, team: TeamId) -> None:
         """What is there of a team besides its row."""
         if self._orchestrators is not None:
@@ -133,7 +149,10 @@ class TeamRegistry:
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
         keys = Keys(self._state.teams / team)
-        token = BearerToken.parse(keys.token())
+        try:
+            token = BearerToken.parse(keys.token())
+        except SecretFileError:  # it did not come that far
+            token = None
         if token is not None:
             self._stores.tokens.forget(tenant, token.id)
         keys.remove()
@@ -196,9 +215,7 @@ class TeamRegistry:
             self._record(principal, "team.make")
             self._give_keys(principal, team, request.secrets)
         except BaseException:
-            self._stores.teams.remove(principal.tenant, team.id)
-            self._stores.quotas.release(team.id)
-            Keys(self._state.teams / team.id).remove()
+            self._end(principal.tenant, team.id)
             raise
         return team
 

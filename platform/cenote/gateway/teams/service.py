@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import Task
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, NoReturn, TypeVar
 
 from cenote.gateway.callers import Callers, Context
 from cenote.gateway.principal import Principal
@@ -73,25 +74,32 @@ class TeamService(TeamServiceServicer):
             team = await self._callers.on_thread(lambda: self._registry.find(principal, request.team))
             barred = asyncio.create_task(self._callers.barred(context))
             try:
-                async for news in self._news(team.id, request):
+                async for news in self._news(team.id, request, barred):
                     await context.write(_told(news))
-                    if barred.done():
-                        await barred
             finally:
                 barred.cancel()
 
-    async def _news(self, team: TeamId, request: team_pb2.FollowRequest) -> AsyncIterator[News]:
+    async def _news(
+        self, team: TeamId, request: team_pb2.FollowRequest, barred: Task[NoReturn]
+    ) -> AsyncIterator[News]:
+        """barred: see Callers. It is looked at also while nothing happens."""
         heard = request.after
         while True:
+            if barred.done():
+                await barred
             # In this order: what ends a run is told in one stroke with its end.
             at_work = await self._callers.on_thread(lambda: self._stores.team_runs.open(team))
             page = await self._callers.on_thread(partial(self._stores.team_news.after, team, heard))
             for news in page:
+                if barred.done():  # the reader may have been slow
+                    await barred
                 yield news
                 heard = news.number
             if not page:
                 if not (at_work or request.wait):
                     return
+                if not at_work:  # it may be deleted, of which there is no news
+                    await self._callers.on_thread(partial(self._stores.teams.of_all, team))
                 await asyncio.sleep(LOOK_EVERY)
 
     async def _run(

@@ -1,0 +1,67 @@
+"""What the threads of a node's agent and of its nursery do when something goes wrong: they go on."""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from cenote_worker.cluster import ray_agent, ray_nursery
+from cenote_worker.cluster.ray_agent import NodeAgent
+from cenote_worker.cluster.ray_nursery import NurseryActor
+
+
+class Stumbling:
+    """In place of a Node, or a Nursery: its first sweep fails as nobody expected, and the third ends all."""
+
+    def __init__(self) -> None:
+        self.sweeps = 0
+        self.told: Counter[str] = Counter()
+
+    def sweep(self) -> None:
+        self.sweeps += 1
+        if self.sweeps == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        if self.sweeps == 3:
+            raise SystemExit
+
+    def await_quiet(self) -> bool:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    def not_hired(self) -> None:
+        self.told["not hired"] += 1
+
+
+def agent(node: Stumbling) -> NodeAgent:
+    """One without Ray."""
+    made = object.__new__(NodeAgent)
+    made._node = node  # type: ignore[assignment]
+    return made
+
+
+def nursery(shelf: Stumbling) -> NurseryActor:
+    made = object.__new__(NurseryActor)
+    made._nursery = shelf  # type: ignore[assignment]
+    return made
+
+
+@pytest.mark.parametrize("sweeper", [agent, nursery])
+def test_sweeps_go_on(
+    sweeper: Callable[[Stumbling], NodeAgent | NurseryActor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Leases of runtimes end in them, and what nobody fetched is let go of."""
+    for module in (ray_agent, ray_nursery):
+        monkeypatch.setattr(module, "SWEEP_SECONDS", 0.01)
+    swept = Stumbling()
+    with pytest.raises(SystemExit):
+        sweeper(swept)._sweep()
+    assert 3 == swept.sweeps
+
+
+def test_a_host_that_is_not_asked_for_is_not_waited_for() -> None:
+    """Whatever has kept it from being: no other one would be asked for while it is."""
+    node = Stumbling()
+    agent(node)._hire_one()
+    assert 1 == node.told["not hired"]

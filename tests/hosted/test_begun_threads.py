@@ -1,0 +1,197 @@
+"""What needs a thread where the machine has none left: it does not begin, and is in nobody's way later."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tests.waiting import until
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.content import Content
+from cenote_worker.egress.reach import LOOKUPS_AT_ONCE, PublicReach
+from cenote_worker.hosted import rehearsal
+from cenote_worker.hosted.acknowledging import Acknowledger
+from cenote_worker.hosted.checkpoints import Checkpoints
+from cenote_worker.hosted.full_runs import FullRuns
+from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
+from cenote_worker.hosted.patching import Patches
+from cenote_worker.hosted.rehearsal import Rehearsals
+from cenote_worker.results import VariableInfo
+from cenote_worker.serving.references import LocalReferences, Origin
+from cenote_worker.serving.storing import store
+from cenote_worker.supervisor.edge import DoneReply
+from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
+from cenote_worker.supervisor.watchdog import Watchdog
+
+
+class Listener:
+    """Collects what it hears."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+
+    def done(self, outcome: Any) -> None:
+        self.heard.append(outcome)
+
+
+@pytest.fixture
+def no_thread(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """A context in which none is to be had."""
+
+    def fail(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    @contextmanager
+    def without() -> Iterator[None]:
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            yield
+
+    return without
+
+
+def runtime() -> Any:
+    """As little of one as patches need."""
+    rerunning = SimpleNamespace(admitted=lambda _admission: contextmanager(lambda: iter([None]))())
+    return SimpleNamespace(
+        rerunning=lambda: rerunning,
+        interrupt=lambda: None,
+        calls=SimpleNamespace(once=lambda _key, listener, begin: begin(listener)),
+        history=SimpleNamespace(tree=SimpleNamespace(head=1)),
+        step=1,
+    )
+
+
+def applied(patches: Patches, listener: Listener) -> None:
+    patches.apply(lambda _watch: "done", listener, SimpleNamespace(text="k"), print, None)  # type: ignore
+
+
+def test_a_patch(no_thread: Callable[[], Any]) -> None:
+    patches, listener = Patches(runtime(), NO_LEGACY), Listener()
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        applied(patches, listener)
+    assert not patches.busy
+    applied(patches, listener)
+    until(lambda: listener.heard == ["done"])
+
+
+def test_a_patch_of_which_nobody_can_be_told() -> None:
+    """Who waits for it is, whatever it is, and the next one begins."""
+
+    class Stumbling(NoLegacy):
+        def patch_begun(self, key: str, head: int, steps: int) -> None:
+            raise OSError("too many open files")
+
+    patches, listener = Patches(runtime(), Stumbling()), Listener()
+    applied(patches, listener)
+    until(lambda: [OSError] == list(map(type, listener.heard)))
+    assert not patches.busy
+
+
+def test_a_full_run(no_thread: Callable[[], Any]) -> None:
+    runs, listener = FullRuns(), Listener()
+    begin: Any = runs.begin
+
+    def work(_watch: object) -> None:
+        raise LookupError
+
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        begin(work, 1, "one", "", listener, None)
+    begin(work, 1, "another", "", listener, None)
+    until(lambda: [LookupError] == list(map(type, listener.heard)))
+
+
+def test_a_rehearsal(no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = SimpleNamespace(value=lambda _admission: 7, close=lambda: None)
+    monkeypatch.setattr(rehearsal, "Rehearsal", lambda *_given: tried)
+    rehearsals, listener = Rehearsals(None), Listener()  # type: ignore[arg-type]
+    begin: Any = rehearsals.begin
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        begin(None, "one", listener, None)
+    begin(None, "another", listener, None)
+    until(lambda: listener.heard == [7])
+
+
+def test_a_state_that_is_stored(no_thread: Callable[[], Any]) -> None:
+    hosted = SimpleNamespace(patches=SimpleNamespace(busy=False), refill=object.__new__(Checkpoints))
+    served: Any = SimpleNamespace(hosted=hosted, storing=threading.Lock())
+    told: list[object] = []
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        store(served, lambda _states: "stored", told.append)  # type: ignore
+    store(served, lambda _states: "stored", told.append)  # type: ignore
+    until(lambda: told == ["stored"])
+
+
+def test_an_answer_that_waits_to_be_durable(no_thread: Callable[[], Any]) -> None:
+    """It is answered at once that it is not, and the next one as ever."""
+    acknowledger: Any = Acknowledger(lambda _supervisor: (), lambda _key, _step: None)
+    refused, answered = Listener(), Listener()
+    with no_thread():
+        acknowledger.hold(refused, DoneReply(), lambda: None, "")
+    assert [NotDurableError] == list(map(type, refused.heard))
+    acknowledger.hold(answered, DoneReply(), lambda: None, "")
+    until(lambda: [DoneReply] == list(map(type, answered.heard)))
+    acknowledger.close()
+
+
+def test_an_answer_to_a_jail_that_does_not_read(no_thread: Callable[[], Any]) -> None:
+    """The jail hears no more, instead of waiting for what nobody sends."""
+    near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    near.setblocking(False)
+    with near, far, no_thread():
+        answers = HostAnswers(near, 1 << 30, lambda _number: None)
+        while not answers._waiting and answers._open:
+            answers.put(Outgoing(1, bytes(50_000), [], None))
+        assert not answers._open
+
+
+def test_a_jail_that_would_be_watched(no_thread: Callable[[], Any]) -> None:
+    """It is not begun, and the next one is watched."""
+
+    class Watched:
+        due = soonest = 0.0
+        looked = 0
+
+        def look(self) -> None:
+            self.looked += 1
+            self.due = self.soonest = time.monotonic() + 60
+
+    watchdog, first, second = Watchdog(lambda: None), Watched(), Watched()
+    with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
+        watchdog.add(first)
+    watchdog.add(second)
+    until(lambda: second.looked)
+    assert 0 == first.looked
+    watchdog.remove(second)
+
+
+async def test_a_name_that_is_looked_up(
+    no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not found, as often as there are turns for that; later ones are."""
+    monkeypatch.setattr("cenote_worker.egress.reach._look_up", lambda _host: ["192.0.2.1"])
+    reach = PublicReach()
+    with no_thread():
+        for _ in range(LOOKUPS_AT_ONCE + 1):
+            with pytest.raises(OSError, match="no thread left"):
+                await reach.resolve("localhost")
+    assert ["192.0.2.1"] == await reach.resolve("localhost")
+
+
+def test_a_value_that_is_let_go_of_in_time(no_thread: Callable[[], Any]) -> None:
+    """By whoever asks for another one, from then on in time again."""
+    values = LocalReferences(1 << 20)
+    info, origin = VariableInfo(name="x", type="bytes"), Origin(tenant="us", runtime="r", step=1)
+    with no_thread():
+        values.put(Content.of_bytes(b"1"), info, origin, holder="one", lease=0.05)
+    values.put(Content.of_bytes(b"2"), info, origin, holder="one", lease=0.05)
+    until(lambda: not values._kept)
+    values.close()

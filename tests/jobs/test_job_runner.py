@@ -1,0 +1,100 @@
+"""What whoever works on a job writes down when it is broken off in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.waiting import until_async
+
+from cenote.gateway.database import Database
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.jobs import runner
+from cenote.gateway.jobs.ledger import JobLedger
+from cenote.gateway.jobs.table import Jobs
+from cenote.gateway.jobs.tasks import Tasks
+from cenote.gateway.tenants import Tenants
+from cenote_proto.v1 import job_pb2
+from cenote_security.ids import JobId, new_job_id
+
+
+class NoRuntimes:
+    """For attempts that need none."""
+
+    async def clear(self) -> None:
+        pass
+
+    def make(self, position: int, attempt: int) -> None:
+        pass
+
+    async def end(self, runtime: None) -> None:
+        pass
+
+
+class Endless:
+    """An attempt that goes on until it is broken off."""
+
+    def __init__(self, *_given: object) -> None:
+        pass
+
+    async def carry_out(self) -> Any:
+        await asyncio.Event().wait()
+
+
+def submitted(database: Database, definition: job_pb2.JobDefinition) -> JobId:
+    owner, job = Tenants(database).create("acme").id, new_job_id()
+    Jobs(database).begin(owner, job, definition.SerializeToString())
+    Tasks(database).add(job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in (1, 2)])
+    return Jobs(database).complete(owner, job, name="", key="", digest="").id
+
+
+def states(database: Database, job: JobId) -> list[str]:
+    rows = database.rows("SELECT state FROM job_tasks WHERE job_id = ? ORDER BY position", job)
+    return [row["state"] for row in rows]
+
+
+@pytest.fixture
+def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A database, a job in it with both of its tasks about to be under way, and who works on it."""
+    monkeypatch.setattr(runner, "Attempt", Endless)
+    with Database(tmp_path / "gateway.db") as database:
+        definition = job_pb2.JobDefinition(concurrency=2, attempts=1)
+        job = submitted(database, definition)
+        ledger, none = JobLedger(database, job), threading.Event()
+        yield database, job, runner._Work(database, ledger, definition, NoRuntimes(), {}, none)  # type: ignore[arg-type]
+
+
+def test_a_database_that_was_away_cancels_nothing(working: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be back before all that was under way has been broken off: that is to be done again."""
+    database, job, work = working
+    added = JobLedger.added
+
+    def away(ledger: JobLedger, known: set[int]) -> Any:
+        if states(database, job) == ["running", "running"]:
+            raise DatabaseUnavailableError("here", "it is away")
+        return added(ledger, known)
+
+    monkeypatch.setattr(JobLedger, "added", away)
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(work.carry_out())
+    assert ["running", "running"] == states(database, job)
+    assert [1, 2] == [standing.position for standing in JobLedger(database, job).begin()]
+
+
+def test_a_wish_to_cancel(working: Any) -> None:
+    """It reaches what is under way, too."""
+    database, job, work = working
+
+    async def cancelled() -> None:
+        carrying = asyncio.create_task(work.carry_out())
+        await until_async(lambda: states(database, job) == ["running", "running"])
+        row = Jobs(database).of_all(job)
+        Jobs(database).cancel(row.tenant, job)
+        await carrying
+
+    asyncio.run(cancelled())
+    assert ["cancelled", "cancelled"] == states(database, job)
+    assert "cancelled" == Jobs(database).of_all(job).state

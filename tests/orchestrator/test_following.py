@@ -1,0 +1,79 @@
+"""Who follows what is told of a team: until its token is not good any more, or the team is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from cenote.gateway.database import Database
+from cenote.gateway.teams.news import News, NewsTable
+from cenote.gateway.teams.runs import Runs
+from cenote.gateway.teams.service import TeamService
+from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.tenants import Tenants
+from cenote_proto.v1 import team_pb2
+from cenote_security.errors import NotAuthenticatedError, UnknownEntryError
+
+WAITING = team_pb2.FollowRequest(wait=True)
+
+
+class Callers:
+    async def on_thread(self, work: Callable[[], Any]) -> Any:
+        return work()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "gateway.db") as database:
+        yield database
+
+
+@pytest.fixture
+def team(database: Database) -> TeamRow:
+    return Teams(database).add(Tenants(database).create("us").id, "team", b"")
+
+
+@pytest.fixture
+def service(database: Database) -> TeamService:
+    stores = SimpleNamespace(team_runs=Runs(database), team_news=NewsTable(database), teams=Teams(database))
+    return TeamService(stores, None, Callers())  # type: ignore[arg-type]
+
+
+async def good() -> NoReturn:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def revoked() -> NoReturn:
+    raise NotAuthenticatedError("it was revoked")
+
+
+async def first(service: TeamService, team: TeamRow, token: Callable[[], Any]) -> News:
+    barred = asyncio.create_task(token())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        return await anext(service._news(team.id, WAITING, barred))  # type: ignore[call-overload]
+
+
+async def test_a_token_that_was_revoked(service: TeamService, database: Database, team: TeamRow) -> None:
+    """Though there is no news, and before there is any more."""
+    with pytest.raises(NotAuthenticatedError):
+        await first(service, team, revoked)
+    NewsTable(database).add(
+        team.id, News(number=1, at=1.0, run=1, agent="a", place="", kind="text", content="said")
+    )
+    assert "said" == (await first(service, team, good)).content
+    with pytest.raises(NotAuthenticatedError):
+        await first(service, team, revoked)
+
+
+async def test_a_team_that_was_deleted(service: TeamService, database: Database, team: TeamRow) -> None:
+    """Nothing more will be told of it."""
+    Teams(database).remove(team.tenant, team.id)
+    with pytest.raises(UnknownEntryError):
+        await first(service, team, good)

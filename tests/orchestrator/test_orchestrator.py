@@ -1,0 +1,170 @@
+"""One run of a team while the database cannot be used: nothing is decided, nothing lost, and others go on with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.waiting import until_async
+
+from cenote.agent.events import EventType
+from cenote.gateway.database import Database
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.orchestrators.works import SupersededError
+from cenote.gateway.teams.ledger import Ledger
+from cenote.gateway.teams.news import News, NewsTable
+from cenote.gateway.teams.orchestrator import _OneRun
+from cenote.gateway.teams.runs import Runs
+from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.tenants import Tenants
+from cenote.team import TeamState
+from cenote_proto.v1 import team_pb2
+
+AWAY = DatabaseUnavailableError("here", "it is away")
+
+
+class Alone:
+    """In place of an Orchestrator: nobody's runtimes, nobody's values."""
+
+    def references(self) -> Any:
+        return None
+
+
+class Runtimes:
+    def __init__(self) -> None:
+        self.deleted = False
+
+    def delete(self) -> None:
+        self.deleted = True
+
+
+class Members:
+    """In place of a Team."""
+
+    state = TeamState(team="team")
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "gateway.db") as database:
+        yield database
+
+
+@pytest.fixture
+def team(database: Database) -> TeamRow:
+    team = Teams(database).add(Tenants(database).create("us").id, "team", b"")
+    Runs(database).add(team.id, b"", "")
+    return team
+
+
+@pytest.fixture
+def run(database: Database, team: TeamRow) -> _OneRun:
+    ledger = Ledger(database, team.id)
+    ledger.begin_run(1)
+    (row,) = Runs(database).open(team.id)
+    return _OneRun(Alone(), ledger, row)  # type: ignore[arg-type]
+
+
+def away_once(monkeypatch: pytest.MonkeyPatch, where: type, name: str, error: Exception) -> None:
+    works, asked = getattr(where, name), []
+
+    def away(*given: Any, **more: Any) -> Any:
+        asked.append(given)
+        if len(asked) == 1:
+            raise error
+        return works(*given, **more)
+
+    monkeypatch.setattr(where, name, away)
+
+
+def text(content: str) -> News:
+    return News(number=0, at=1.0, run=1, agent="a", place="p", kind=EventType.TEXT.value, content=content)
+
+
+def test_a_wish_to_cancel_is_heard_behind_it(
+    database: Database, team: TeamRow, run: _OneRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks for one looks again: a model may think for minutes, in which nobody else does."""
+
+    async def endless() -> Any:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(run, "_work", endless)
+    away_once(monkeypatch, Ledger, "is_cancelled", AWAY)
+    Runs(database).cancel(team.id, 1)
+    asyncio.run(asyncio.wait_for(run.carry_out(), 60))
+    assert "cancelled" == Runs(database).get(team.id, 1).state
+
+
+def test_what_a_model_says_is_told_behind_it(
+    database: Database, team: TeamRow, run: _OneRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, and all of it."""
+
+    async def says() -> Any:
+        run._teller._gather(text("said"))
+        await until_async(lambda: NewsTable(database).kept(team.id)[1] > 1)
+        return team_pb2.TeamRun()
+
+    monkeypatch.setattr(run, "_work", says)
+    away_once(monkeypatch, Ledger, "tell", AWAY)
+    asyncio.run(run.carry_out())
+    rows = database.rows("SELECT content FROM team_news WHERE kind = 'text'")
+    assert ["said"] == [row["content"] for row in rows]
+
+
+def test_a_run_does_not_fail_over_it(
+    database: Database, team: TeamRow, run: _OneRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However soon the database is back: whoever works on the team next goes on with the run."""
+
+    async def notes() -> Any:
+        raise AWAY
+
+    monkeypatch.setattr(run, "_work", notes)
+    with pytest.raises(DatabaseUnavailableError):
+        asyncio.run(run.carry_out())
+    assert "running" == Runs(database).get(team.id, 1).state
+
+
+@pytest.mark.parametrize(
+    ("failure", "unsaved", "deleted"),
+    [
+        (None, None, True),
+        (ValueError("no"), None, True),
+        (AWAY, None, False),
+        (None, AWAY, False),
+        (ValueError("no"), SupersededError(), False),
+    ],
+)
+def test_who_goes_on_finds_the_runtimes(
+    run: _OneRun,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception | None,
+    unsaved: Exception | None,
+    deleted: bool,
+) -> None:
+    """They are ended behind a run that has come to an end, and this process has let go of them behind any."""
+    if unsaved is not None:
+        away_once(monkeypatch, Ledger, "save_state", unsaved)
+    members, runtimes = Members(), Runtimes()
+
+    async def carry_out() -> None:
+        async with run._ending(members, runtimes):  # type: ignore[arg-type]
+            if failure is not None:
+                raise failure
+
+    raised = unsaved or failure
+    with pytest.raises(type(raised)) if raised is not None else nullcontext():
+        asyncio.run(carry_out())
+    assert (True, deleted) == (members.closed, runtimes.deleted)
