@@ -70,7 +70,8 @@ def test_a_gateway_asks_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         orchestrators.close()
 
 
-def test_closing_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_closing_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LOOK_EVERY", 600.0)
     works = AwayWorks()
     orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
     orchestrators.ensure("job")
