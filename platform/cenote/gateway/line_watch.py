@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Final
 
 _LOOKS: Final = 4
-"""In which nothing may come. Counted in place of time: behind a pause of the whole machine, which is one look, a server
-has had no time to answer."""
+"""In which nothing may come. Counted in place of time: behind a pause of the whole machine, which is one look, a
+server has had no time to answer."""
 
 
 class LineWatch:

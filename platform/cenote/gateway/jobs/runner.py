@@ -105,6 +105,8 @@ class _Work:
         """Why no further agent begins. Set by the first that the budget did not cover."""
         self._looked = False
         """Whether anything could have begun."""
+        self._cancelling = False
+        """Whether what is stopped is not wanted any more; else somebody does it again, as behind a kill."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._schedule = Schedule(rules_of(definition), ledger.begin())
 
@@ -193,8 +195,9 @@ class _Work:
             # Written down before its runtime is ended: who cancels the job then finds it done.
             self._write(standing, await self._ended(runtime, standing, row))
         except asyncio.CancelledError:
-            self._ledger.end(standing.position, "cancelled", TaskOutcome())
-            self._schedule.ended(standing.position, "over", self._clock())
+            if self._cancelling:
+                self._ledger.end(standing.position, "cancelled", TaskOutcome())
+                self._schedule.ended(standing.position, "over", self._clock())
             raise
         finally:
             await self._runtimes.end(runtime)
@@ -260,7 +263,9 @@ class _Work:
 
     async def _cancel(self) -> None:
         self._schedule.withdraw()
+        self._cancelling = True
         await self._stop()
+        self._cancelling = False
         self._ledger.cancel_rest()
 
     async def _stop(self) -> None:

@@ -16,6 +16,7 @@ from typing import Final
 from cenote.agent import AgentResponse
 from cenote.gateway.database import Database
 from cenote.gateway.database_place import database_place
+from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import SupersededError
@@ -105,7 +106,7 @@ class _OneRun:
             outcome = await working
         except asyncio.CancelledError:
             self._ledger.end_run(number, "cancelled")
-        except SupersededError:
+        except (SupersededError, DatabaseUnavailableError):  # which says nothing of the run
             raise
         except CenoteError as error:
             told = f"{type(error).__name__}: {error}{_remedy(error, self._definition)}"
@@ -122,29 +123,48 @@ class _OneRun:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, working: asyncio.Task[team_pb2.TeamRun]) -> None:
-        try:
-            while not self._ledger.is_cancelled(self._run.number):
-                self._teller.flush()
-                await asyncio.sleep(LOOK_EVERY)
-        except SupersededError:  # whoever notes the end of the run is told again
-            pass
+        wanted = True
+        while wanted:
+            await asyncio.sleep(LOOK_EVERY)
+            wanted = self._is_wanted()
         working.cancel()
+
+    def _is_wanted(self) -> bool:
+        """Looked at again when the database cannot be asked: else nobody would hear any more that it is not."""
+        try:
+            self._teller.flush()
+            return not self._ledger.is_cancelled(self._run.number)
+        except SupersededError:  # whoever notes the end of the run is told again
+            return False
+        except DatabaseUnavailableError as error:
+            log.error("%s waits: %s", self._run.team, error)
+            return True
 
     async def _work(self) -> team_pb2.TeamRun:
         notes = self._still_true(self._ledger.notes())
         record = RecordedTeam(notes, self._write, lambda agent, items: runtimes.register(agent, items))
         runtimes = self._orchestrator.runtimes(self._run.number, self._agents, record)
         team = self._team = self._built(record, runtimes, fresh=not notes)
+        goes_on = False
         try:
             with team.heard_by(lambda event: self._teller.hear(record, event)):
                 return await self._outcome(team)
+        except (
+            DatabaseUnavailableError
+        ):  # as behind a kill: with what is written down, in the runtimes that are there
+            goes_on = True
+            raise
         finally:
-            self._teller.flush()
-            with suppress(SupersededError):
-                self._save(team.state)
-            await team.close()
-            with suppress(CenoteError):  # their leases end them
-                await asyncio.to_thread(runtimes.delete)
+            if not goes_on:
+                await self._leave(team, runtimes)
+
+    async def _leave(self, team: Team, runtimes: TeamRuntimes) -> None:
+        self._teller.flush()
+        with suppress(SupersededError):
+            self._save(team.state)
+        await team.close()
+        with suppress(CenoteError):  # their leases end them
+            await asyncio.to_thread(runtimes.delete)
 
     def _still_true(self, notes: list[Note]) -> list[Note]:
         """What was recorded, if the namespaces that it tells of are there; else the tasks under way begin anew."""

@@ -52,7 +52,8 @@ class Teller:
 
     def flush(self) -> None:
         if self._waiting:
-            self._ledger.tell(self.take())
+            self._ledger.tell(self._waiting)
+            self._waiting = []
 
     def _gather(self, news: News) -> None:
         last = self._waiting[-1] if self._waiting else None
