@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,21 +61,39 @@ def away(
     return asked
 
 
-def test_a_team_goes_on_where_it_was(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its runtimes, in which what ran does not run again."""
-    cell = "runs = globals().get('runs', 0) + 1"
+UNLUCKY = """
+import sys
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.orchestrators import process
+from cenote.gateway.teams.ledger import Ledger
+
+def away(ledger, note, *more):
+    if (note.agent, note.kind) == (sys.argv[2], "cell"):
+        raise DatabaseUnavailableError("here", "it is away")
+    write(ledger, note, *more)
+
+write, Ledger.note = Ledger.note, away
+sys.exit(process.main(sys.argv[1]))
+"""
+"""Works on a team, and cannot write down what came of an agent's cell."""
+
+
+@pytest.mark.parametrize("agent", ["worker", "boss"])
+def test_a_team_goes_on_where_it_was(idle: Studio, agent: str) -> None:
+    """In its runtimes: what ran there does not run again, and a cell that waits for a sub-agent goes on doing so."""
+    count = "runs = globals().get('runs', 0) + 1"
+    asks = code(f"{count}\nanswer = await worker.run('work')\nreply(f'{{answer.content}} for {{runs}}')")
     team = idle.team("steady", sandbox=BARE)
-    team.add("boss", model=ModelSpec(script=[code(cell), code("reply(f'ran {runs} times')")]))
+    team.add("boss", model=ModelSpec(script=[asks, "It failed."]), lead=True)
+    team.add("worker", model=ModelSpec(script=[code(count), code("reply(str(runs))")]))
     number = asyncio.run(team.start("Work"))
-    orchestrator = Orchestrator(settings(idle, "team", team.status().id))
-    asked = away(monkeypatch, Ledger, "note", lambda note, *_: note.kind == "cell")
-    with pytest.raises(DatabaseUnavailableError):
-        orchestrator.work()
-    assert 1 == len(asked)
+    wanted = settings(idle, "team", team.status().id)
+    command = [sys.executable, "-c", UNLUCKY, wanted.to_json(), agent]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as unlucky:
+        assert 1 == unlucky.wait(PATIENCE)
     assert "running" == team.status().runs[0].state
-    assert [1] == [runtime.steps for runtime in idle.connect().runtimes()]
-    orchestrator.work()
-    assert "ran 1 times" == asyncio.run(team.wait(number)).answer
+    Orchestrator(wanted).work()
+    assert "1 for 1" == asyncio.run(team.wait(number)).answer
 
 
 def test_a_team_can_be_cancelled_behind_it(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:

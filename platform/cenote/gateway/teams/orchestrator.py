@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from contextlib import suppress
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cenote.agent import AgentResponse
@@ -31,7 +34,7 @@ from cenote.gateway.teams.telling import Teller
 from cenote.models.errors import ModelRequestError
 from cenote.runtime.injectables import Variable
 from cenote.runtime.remote.address import Destination
-from cenote.team import Outcome, Team, TeamState
+from cenote.team import Outcome, Team, TeamEvent, TeamState
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_security.ids import TeamId
@@ -145,26 +148,17 @@ class _OneRun:
         record = RecordedTeam(notes, self._write, lambda agent, items: runtimes.register(agent, items))
         runtimes = self._orchestrator.runtimes(self._run.number, self._agents, record)
         team = self._team = self._built(record, runtimes, fresh=not notes)
-        goes_on = False
         try:
-            with team.heard_by(lambda event: self._teller.hear(record, event)):
+            with team.heard_by(partial(self._hear, record)):
                 return await self._outcome(team)
-        except (
-            DatabaseUnavailableError
-        ):  # as behind a kill: with what is written down, in the runtimes that are there
-            goes_on = True
-            raise
         finally:
-            if not goes_on:
-                await self._leave(team, runtimes)
-
-    async def _leave(self, team: Team, runtimes: TeamRuntimes) -> None:
-        self._teller.flush()
-        with suppress(SupersededError):
-            self._save(team.state)
-        await team.close()
-        with suppress(CenoteError):  # their leases end them
-            await asyncio.to_thread(runtimes.delete)
+            with _written_down():
+                self._teller.flush()
+            with suppress(SupersededError):
+                self._save(team.state)
+            await team.close()
+            with suppress(CenoteError):  # their leases end them
+                await asyncio.to_thread(runtimes.delete)
 
     def _still_true(self, notes: list[Note]) -> list[Note]:
         """What was recorded, if the namespaces that it tells of are there; else the tasks under way begin anew."""
@@ -236,13 +230,33 @@ class _OneRun:
                 self._references.leave(result.reference)
         return told
 
+    def _hear(self, record: RecordedTeam, event: TeamEvent) -> None:
+        with _written_down():
+            self._teller.hear(record, event)
+
     def _write(self, note: Note) -> None:
-        self._ledger.note(note, self._teller.take())
+        with _written_down():
+            self._ledger.note(note, self._teller.take())
         if note.kind == "turn" and self._team is not None:
             self._save(self._team.state)
 
     def _save(self, state: TeamState) -> None:
-        self._ledger.save_state(state.to_json())
+        with _written_down():
+            self._ledger.save_state(state.to_json())
+
+
+@contextmanager
+def _written_down() -> Iterator[None]:
+    """What cannot be written down has not been: this process ends, as if it were killed, before anybody hears of it.
+
+    An error would be told to whatever waits for an agent, such as a cell of the lead's, and that would go on with it.
+    Whoever works on the team next goes on from what is written down, in the runtimes that are there.
+    """
+    try:
+        yield
+    except DatabaseUnavailableError as error:
+        log.error("it is left to the next process: %s", error)
+        os._exit(1)
 
 
 def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
