@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
-    parser.addoption("--grace", type=float, default=10.0, help="seconds that a last process may take to end")
+    parser.addoption("--grace", type=float, default=60.0, help="seconds that a last process may take to end")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

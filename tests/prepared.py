@@ -18,6 +18,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 1 << 17
 """Bytes of a message: arguments and environment."""
@@ -90,7 +92,7 @@ class Prepared:
     def close(self) -> None:
         """What was started goes on."""
         self._line.close()
-        self._process.wait(30)
+        self._process.wait(PATIENCE)
 
 
 class Server:

@@ -25,10 +25,18 @@ def title(pid: int) -> str:
 
 
 def kill(*pids: int, how: signal.Signals = signal.SIGKILL) -> None:
-    """Each at once, and gone when this returns."""
-    handles = [os.pidfd_open(pid) for pid in pids]
-    for handle in handles:
-        signal.pidfd_send_signal(handle, how)
+    """All at once, and gone when this returns. One that has ended meanwhile is as good as killed: when they are many,
+    the end of one may be that of another.
+    """
+    handles = []
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            handles.append(os.pidfd_open(pid))
+    # This process may have to wait for its turn in between, in which those that are left would do something about it.
+    for number in (signal.SIGSTOP, how) if len(handles) > 1 and how is signal.SIGKILL else (how,):
+        for handle in handles:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
     for handle in handles:
         assert select.select([handle], [], [], PATIENCE)[0]
         os.close(handle)

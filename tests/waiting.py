@@ -12,6 +12,9 @@ T = TypeVar("T")
 PATIENCE = 60.0
 """Seconds that anything may take on a machine which has much else to do. Only what fails takes as long."""
 
+STANDSTILL = 5.0
+"""Seconds between two looks that count: where it is more, the whole machine stood still, and nothing could come."""
+
 
 def until(condition: Callable[[], T]) -> T:
     """What was seen when it came: a second look may see something else. Looks again and again; fails when it does
@@ -34,7 +37,9 @@ async def until_async(condition: Callable[[], object]) -> None:
 
 def _pauses() -> Iterator[float]:
     """Longer and longer ones: what is soon there is seen soon, and what takes long is not slowed down by looking."""
-    ends, pause = time.monotonic() + PATIENCE, 0.002
-    while time.monotonic() < ends:
+    left, pause, looked = PATIENCE, 0.002, time.monotonic()
+    while left > 0:
         yield pause
         pause = min(1.5 * pause, 0.1)
+        before, looked = looked, time.monotonic()
+        left -= min(looked - before, STANDSTILL)

@@ -113,6 +113,9 @@ class Node:
         self._supervising = supervising
         ensure_keeper(folder, linger=5.0)
         self.keeper = KeeperClient(folder)
+        assert (
+            [] == self.keeper.keys()
+        )  # it has a client from now on: a jail may take longer to start than it lingers
         self._until = until
         self._spares = 0
         until.callback(self.keeper.shut_down)

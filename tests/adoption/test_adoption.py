@@ -104,14 +104,18 @@ def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
 def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     """The deadline is counted from where the cell began, not from where it was taken over."""
     victim = node.victim()
-    victim.execute("import time\nprint('begun')\ntime.sleep(60)", "slow", timeout=1.5)
-    victim.heard("slow", "begun")
+    for seconds in (1.5, 15.0):  # on a busy machine it may have to end before it has come to print
+        slow = f"slow for {seconds}"
+        victim.execute("import time\nprint('begun')\ntime.sleep(60)", slow, timeout=seconds)
+        told = victim.wait_for(lambda report, slow=slow: report["key"] == slow)
+        if "output" in told:
+            break
     victim.kill()
     runtime = node.adopt()
-    result = join(runtime, "slow").result()
+    result = join(runtime, slow).result()
     assert result.error is not None
     assert "time" == result.error.reason
-    assert 1.4 < result.usage.wall < 50
+    assert seconds - 0.1 < result.usage.wall < 50
     assert "2" == value(runtime, "1 + 1")
 
 
@@ -311,6 +315,8 @@ def test_host_calls_behind_a_return_to_before_the_first_function(node: Node) -> 
     victim = node.victim()
     victim.execute("x = 1", "first")
     victim.value("first")
+    victim.tell("snapshot", "kept", label="here")  # else a state is kept where nothing follows at once
+    victim.value("kept")
     victim.tell("offer", "offer", name="ask")
     victim.value("offer")
     victim.kill()

@@ -51,7 +51,8 @@ class Client:
             try:
                 report = victim.report(left if left > 0 else PATIENCE)
             except Empty:
-                return
+                assert left > 0, "no answer comes"
+                continue
             if "done" in report and report["key"].isdecimal():
                 assert str(int(report["key"]) + 1) == report["done"]
                 self.waiting.remove(int(report["key"]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ from tests.cluster.standing import living_in
 from tests.processes import title
 from tests.waiting import until
 
-from cenote.gateway.own_cluster_unsafe import RAY
+from cenote.gateway.own_cluster_unsafe import RAY, _free_ports
 
 QUICK_NEWS = {
     "RAY_health_check_initial_delay_ms": "0",
@@ -48,7 +47,8 @@ class RayMachine:
     ) -> None:
         # Not where TMPDIR says: the path of a socket has 107 bytes.
         self.folder = Path(tempfile.mkdtemp(prefix="ct-ray-", dir="/tmp"))
-        self.address = head or f"{ip}:{free_port()}"
+        (port,) = _free_ports(1)
+        self.address = head or f"{ip}:{port}"
         program = ("-m", "ray.scripts.scripts") if client_port else ("-c", RAY)
         with (self.folder / "said").open("wb") as said:
             self._process = subprocess.Popen(
@@ -97,10 +97,3 @@ class RayMachine:
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("", 0))
-        port: int = sock.getsockname()[1]
-        return port

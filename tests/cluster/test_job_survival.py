@@ -14,7 +14,8 @@ import cenote
 
 pytestmark = pytest.mark.xdist_group("cluster")
 
-SLOW = "import time\ntime.sleep(3)\nprint('over')"
+SLOW = "import time\nfor _ in range(300): time.sleep(0.01)\nprint('over')"
+"""Takes three seconds, and longer on a machine that is busy or stood still: something is killed meanwhile."""
 
 
 def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> None:

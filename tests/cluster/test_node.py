@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote_security.capability import RuntimeKey
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
@@ -24,8 +24,6 @@ from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
-
-PATIENCE = 20.0
 
 
 def at(name: str) -> Doors:

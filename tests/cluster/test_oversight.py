@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from tests.cluster.standing import StandingPlatform
 from tests.processes import kill
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import QuotaExceededError
@@ -45,7 +45,7 @@ def test_processes_count_cells_together(one_cell: None, runtimes: list[PythonRun
         target=first.execute, args=(LONG,), kwargs={"on_output": lambda *_: begun.set()}
     )
     running.start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE)
     for other in others:
         with pytest.raises(QuotaExceededError, match="1 of 1 are taken"):
             other.execute("1")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import runpy
 import sys
 import threading
@@ -11,7 +12,7 @@ from contextlib import redirect_stdout
 from pathlib import Path
 
 import ray
-from tests.processes import everyone, kill, runs, title, tree_of
+from tests.processes import kill, runs, title, tree_of
 from tests.small_ray import start_ray
 from tests.waiting import until
 
@@ -46,8 +47,9 @@ for call in (lambda: datasets.load("numbers"), lambda: datasets.count("nambers")
 
 
 def with_jail() -> list[int]:
-    """A process of Ray's in which a jail is, with all that it started; empty while there is none."""
-    trees = (tree_of(pid) for pid in everyone() if title(pid).startswith("ray::MapWorker"))
+    """A process of our Ray's in which a jail is, with all that it started; empty while there is none."""
+    # Below this process: another run's may be on this machine.
+    trees = (tree_of(pid) for pid in tree_of(os.getpid()) if title(pid).startswith("ray::MapWorker"))
     return next((tree for tree in trees if len(tree) > 2), [])
 
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -245,6 +246,26 @@ def test_a_process_that_ends_between_two_looks_has_ended(
     assert Ending(platform=None, forced=False) == stop_platform(state)
 
 
+def test_a_process_that_ends_behind_the_last_look_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it is told to, by itself: nobody is there any more to be told."""
+    state = StateFolder(path=tmp_path)
+    former = subprocess.Popen(["sleep", "600"])
+    running, looks = Running(pid=former.pid, since=1.5, address=""), list[Path]()
+
+    def look(path: Path) -> Running | None:
+        looks.append(path)
+        if len(looks) == 3:
+            former.kill()
+            former.wait()
+        return running if path == state.watch and len(looks) <= 3 else None
+
+    monkeypatch.setattr("cenote.gateway.launch.running_at", look)
+    assert not stop_platform(state).forced
+    assert former.returncode is not None
+
+
 def test_a_failed_start_ends_nothing_of_a_former_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,9 +284,12 @@ def test_a_cluster_that_is_not_there_is_said_at_once() -> None:
         address = f"127.0.0.1:{there.getsockname()[1]}"
         check_address(address)
         check_address(f"ray://{address}")
-    for gone in (address, f"ray://{address}"):
-        with pytest.raises(UnavailableError, match=f"no Ray cluster answers at {gone}"):
-            check_address(gone)
+    with socket.socket() as taken:  # so that nobody else comes to listen there
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        for gone in (address, f"ray://{address}"):
+            with pytest.raises(UnavailableError, match=f"no Ray cluster answers at {gone}"):
+                check_address(gone)
 
 
 @pytest.mark.parametrize("wrong", ["", "cluster", "host:", ":6379", "host:port", "ray://"])

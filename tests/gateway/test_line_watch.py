@@ -1,17 +1,79 @@
-"""A connection on which nothing comes is cut, whatever that takes."""
+"""A connection on which nothing comes is cut, whatever that takes; behind a standstill of all it has its time."""
 
 from __future__ import annotations
 
 import errno
 import os
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.gateway import line_watch
 from cenote.gateway.line_watch import LineWatch
+
+SECONDS = 20.0
+
+
+class Looks:
+    """Stands in for the event by which a watch is closed: what it waits for comes when the test says so."""
+
+    def __init__(self) -> None:
+        self._next: SimpleQueue[bool] = SimpleQueue()
+        self._waits: SimpleQueue[float] = SimpleQueue()
+
+    def wait(self, seconds: float) -> bool:
+        self._waits.put(seconds)
+        return self._next.get(timeout=PATIENCE)
+
+    def set(self) -> None:
+        self._next.put(True)
+
+    def pass_by(self) -> float:
+        """One look. For how long the watch waits before it."""
+        seconds = self._waits.get(timeout=PATIENCE)
+        self._next.put(False)
+        until(lambda: not self._waits.empty())
+        return seconds
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    looks = Looks()
+    beside = SimpleNamespace(Event=lambda: looks, Lock=threading.Lock, Thread=threading.Thread)
+    monkeypatch.setattr(line_watch, "threading", beside)
+    return looks
+
+
+def test_a_line_without_an_answer_is_cut(looks: Looks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once its time is over, and not behind a pause of the whole machine, in which nobody could answer. With the
+    answer its time ends, and the next question has all of it.
+    """
+    watch = LineWatch(SECONDS)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        with watch.over(ours.fileno()):
+            looks.pass_by()
+            with monkeypatch.context() as patched:
+                patched.setattr(time, "monotonic", lambda own=time.monotonic: own() + 3 * SECONDS)
+                looks.pass_by()
+            theirs.send(b"late")
+            assert b"late" == ours.recv(4)
+        with watch.over(ours.fileno()):
+            waited = 0.0
+            while waited < SECONDS:
+                waited += looks.pass_by()
+                with pytest.raises(BlockingIOError):
+                    ours.recv(1)
+            looks.pass_by()
+            assert b"" == ours.recv(1)
+        watch.close()
 
 
 @pytest.fixture

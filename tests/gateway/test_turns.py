@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.gateway.attendance import Attendance
 from cenote.gateway.principal import Principal
@@ -62,7 +63,7 @@ async def test_whoever_leaves_holds_nobody_up() -> None:
     third.cancel()
     await asyncio.gather(first, second, third, return_exceptions=True)
     stage.gate.set()
-    await asyncio.wait_for(stage.take("d"), 5)
+    await asyncio.wait_for(stage.take("d"), PATIENCE)
     assert "d" == stage.had[-1]
 
 

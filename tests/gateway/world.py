@@ -68,12 +68,13 @@ class User:
     def describe(self) -> platform_pb2.PlatformDescription:
         return self._platform.Describe(platform_pb2.DescribePlatform(), metadata=self._metadata)
 
-    def create(
-        self, name: str = "", policy: SandboxPolicy = BARE, patience: float | None = None, **more: Any
-    ) -> Description:
-        """patience: seconds, after which the answer is not waited for."""
+    def create(self, name: str = "", policy: SandboxPolicy = BARE, **more: Any) -> Description:
+        return self.creation(name, policy, **more).result()
+
+    def creation(self, name: str = "", policy: SandboxPolicy = BARE, **more: Any) -> grpc.Future:
+        """Under way. Who asked may cancel it, and with that has gone."""
         request = platform_pb2.CreateRuntimeRequest(name=name, policy=policies.to_message(policy), **more)
-        return self._platform.CreateRuntime(request, metadata=self._metadata, timeout=patience)
+        return self._platform.CreateRuntime.future(request, metadata=self._metadata)
 
     def get(self, name: str) -> Description:
         return self._platform.GetRuntime(platform_pb2.RuntimeName(name=name), metadata=self._metadata)

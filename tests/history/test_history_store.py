@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.history.records import records, traced
+from tests.waiting import PATIENCE
 
 from cenote_security.errors import (
     HistoryTakenError,
@@ -234,7 +235,7 @@ def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyP
             history.ended(StepRecord(number=number))
         with ThreadPoolExecutor(1) as pool:
             refused = pool.submit(history.flush)
-            done, _ = wait([refused], writing.PATIENCE / 2)
+            done, _ = wait([refused], PATIENCE)  # in which the wait for a store would be over, and say so
             answers.set()
             assert done, "it waited for a store that is not written to any more"
             with pytest.raises(HistoryUnavailableError, match="3 events wait"):

@@ -121,14 +121,15 @@ def test_a_server_that_comes_back_gets_what_waited(server: PostgresqlServer) -> 
 
 def test_a_server_that_hangs_is_an_error(server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """For whoever writes, and for whoever opens: nobody waits for it longer than is said."""
-    monkeypatch.setitem(store._SERVER, "connect_timeout", 2)  # type: ignore[index]
-    history = open_history(server.url, "hung")
-    with server.stopped():
-        history.ended(StepRecord(number=1))
-        with pytest.raises(HistoryUnavailableError, match="timeout"):
-            history.flush()
-        with pytest.raises(HistoryUnavailableError, match="timeout"):
-            HistoryStore(server.url, "other")
+    with monkeypatch.context() as hasty:
+        hasty.setitem(store._SERVER, "connect_timeout", 2)  # type: ignore[index]
+        history = open_history(server.url, "hung")
+        with server.stopped():
+            history.ended(StepRecord(number=1))
+            with pytest.raises(HistoryUnavailableError, match="timeout"):
+                history.flush()
+            with pytest.raises(HistoryUnavailableError, match="timeout"):
+                HistoryStore(server.url, "other")
     history.close()
     with HistoryStore(server.url, "hung") as again:
         assert [1] == again.find()

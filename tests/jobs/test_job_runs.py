@@ -5,19 +5,25 @@ from __future__ import annotations
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.jobs.workshop import BARE, runners, someone
+from tests.jobs.workshop import BARE, someone
 from tests.orchestrator.studio import Studio, code
 from tests.processes import kill
 from tests.waiting import until
 
+from cenote.gateway.orchestrators import processes
+from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess
 from cenote.jobs import BadTasksError, Job, ModelSpec, TaskResult
 from cenote.jobs.terms import JobTerms
 from cenote.team import Budget
 from cenote_security.errors import QuotaExceededError, RejectedError, ScopeMissingError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
+
+SLOW = "import time\nfor _ in range(200): time.sleep(0.01)\n"
+"""Takes two seconds, and longer on a machine that is busy or stood still: tests do something meanwhile."""
 
 
 def by_id(job: Job) -> dict[str, TaskResult]:
@@ -78,8 +84,7 @@ def test_the_process_is_killed(studio: Studio) -> None:
     job = studio.connect().jobs.submit(tasks, concurrency=1, model=studio.model("agent"), sandbox=BARE)
     until(lambda: studio.models.calls["agent"] == 2)
     (first,) = job.results()
-    (runner,) = runners(studio)
-    kill(runner)
+    kill(studio.only("job"))
     until(lambda: studio.models.calls["agent"] == 4)
     gate.set()
     results = list(job.results(follow=True))
@@ -97,9 +102,16 @@ def test_the_process_is_killed(studio: Studio) -> None:
 def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its successors are tried on, more and more seldom, and meanwhile it is said why nothing begins."""
     monkeypatch.setattr("cenote.gateway.orchestrators.processes.MAX_FAILURES", 1)
+    spawn, ended = processes.spawn, list[OrchestratorProcess]()
+
+    def first_ends_at_once(*given: Any) -> OrchestratorProcess:
+        if ended:
+            return spawn(*given)
+        ended.append(OrchestratorProcess(subprocess.Popen(["false"], stdin=subprocess.PIPE)))
+        return ended[0]
+
+    monkeypatch.setattr(processes, "spawn", first_ends_at_once)
     job = studio.connect().jobs.submit([{"code": "'done'"}], sandbox=BARE)
-    until(lambda: runners(studio))
-    kill(*runners(studio))
     until(lambda: "without getting any further" in job.status().waiting_for or job.status().over)
     (result,) = job.results(follow=True)
     assert ("'done'", 1, 0) == (result.answer, result.attempts, result.lost)
@@ -110,7 +122,7 @@ def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pyte
 def test_the_runtime_ends_under_its_task(studio: Studio) -> None:
     """Nobody knows what the attempt has done; it is lost, and uses up none of the attempts that there are."""
     platform = studio.connect()
-    job = platform.jobs.submit([{"code": "import time\ntime.sleep(2)\n'over'"}], sandbox=BARE)
+    job = platform.jobs.submit([{"code": f"{SLOW}'over'"}], sandbox=BARE)
     names: list[str] = []
 
     def at_work() -> list[str]:

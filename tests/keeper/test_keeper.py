@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.keeper import daemon, watch
-from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, connect, ensure_keeper
+from cenote_worker.keeper.client import NOBODY, RETURN_SECONDS, KeeperClient, connect, ensure_keeper
 from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Operation, Status
 from cenote_worker.keeper.watch import KeeperWatch
 
@@ -49,6 +50,14 @@ def memory(text: bytes) -> int:
     descriptor = os.memfd_create("test")
     os.write(descriptor, text)
     return descriptor
+
+
+def lingering(place: Path, **terms: float) -> socket.socket:
+    """A line to a keeper that does not linger for long: it may end before anybody comes, and is started once more."""
+    while True:
+        ensure_keeper(place, **terms)
+        with suppress(*NOBODY):
+            return connect(place)
 
 
 def ended(pid: int) -> int:
@@ -248,8 +257,7 @@ def test_one_keeper_serves_a_folder(folder: Path) -> None:
 def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
     """After a while without clients and entries; it takes its socket along."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.5)
-    with connect(place) as line:
+    with lingering(place, linger=0.5) as line:
         pid = int(struct.unpack("3i", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0])
         end = ended(pid)
         poll = select.poll()
@@ -263,10 +271,10 @@ def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
 def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
     """What it holds ends with it: nobody is left who could go on with it."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.5, abandoned=0.5)
     client = KeeperClient(place)
     reader, writer = os.pipe2(os.O_CLOEXEC)
-    client.put("a", b"", [writer])
+    with lingering(place, linger=0.5, abandoned=0.5):
+        client.put("a", b"", [writer])
     os.close(writer)
     client.close()
     wait_readable(reader)
@@ -277,9 +285,9 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
     """What was put has nobody else."""
     place = tmp_path / "keeper"
-    ensure_keeper(place, linger=0.5)
     client = KeeperClient(place)
-    client.put("a", b"")
+    with lingering(place, linger=0.5):
+        client.put("a", b"")
     end = ended(pid_of(place))
     client.close()
     poll = select.poll()

@@ -95,10 +95,12 @@ class Studio:
         wanted = f'"state": "{self.folder}", "kind": "{kind}"'
         return [pid for pid in everyone() if PROGRAM in (line := title(pid)) and wanted in line]
 
+    def only(self, kind: str) -> int:
+        """The one that works on works of a kind. That of another one which is done may be about to end."""
+        return until(lambda: found if len(found := self.working(kind)) == 1 else [])[0]
+
     def kill_orchestrator(self) -> None:
-        until(lambda: len(self.orchestrators()) == 1)  # that of a team which is done may be about to end
-        (pid,) = self.orchestrators()
-        kill(pid)
+        kill(self.only("team"))
 
     def last_words(self) -> str:
         """The platform's log, behind which whoever still works on teams has written what each of its threads does."""

@@ -134,7 +134,8 @@ def test_whatever_goes_wrong_the_next_wish_begins_anew(tmp_path: Path) -> None:
         orchestrators.close()
 
 
-def test_closing_does_not_wait_for_it(tmp_path: Path) -> None:
+def test_closing_does_not_wait_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "LOOK_EVERY", 600.0)
     works = AwayWorks()
     orchestrators = ProcessOrchestrators(StateFolder(path=tmp_path), works)
     orchestrators.ensure("job")

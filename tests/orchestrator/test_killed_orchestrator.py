@@ -48,8 +48,9 @@ async def test_a_leads_task_goes_on(studio: Studio) -> None:
 
 async def test_killed_while_a_cell_runs(studio: Studio) -> None:
     """The cell goes on; its result is waited for and used, and it does not run a second time."""
-    slow = "import time\nruns = globals().get('runs', 0) + 1\nprint('begun', flush=True)\ntime.sleep(3)\nprint(runs)"
-    studio.models.script(lead=[code(slow), code("reply(str(runs))")])
+    slow = "import time\nfor _ in range(300): time.sleep(0.01)"  # longer where the machine is busy, or stands still
+    count = f"runs = globals().get('runs', 0) + 1\nprint('begun', flush=True)\n{slow}\nprint(runs)"
+    studio.models.script(lead=[code(count), code("reply(str(runs))")])
     team = studio.team("busy", sandbox=BARE)
     team.add("boss", model=studio.model("lead"))
     number = await team.start("Work")

@@ -143,7 +143,6 @@ def test_a_run_does_not_fail_over_it(
         (None, None, True),
         (ValueError("no"), None, True),
         (AWAY, None, False),
-        (None, AWAY, False),
         (ValueError("no"), SupersededError(), False),
     ],
 )

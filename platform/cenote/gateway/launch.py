@@ -10,6 +10,7 @@ import select
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -145,9 +146,13 @@ def _end_holder(lock: Path, patience: float) -> bool:
 
 
 def _end(process: int, patience: float) -> bool:
-    signal.pidfd_send_signal(process, signal.SIGTERM)
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+    except ProcessLookupError:  # it has ended just now, and whoever started it has seen to that
+        return True
     if select.select([process], [], [], patience)[0]:
         return True
-    signal.pidfd_send_signal(process, signal.SIGKILL)
+    with suppress(ProcessLookupError):  # as before
+        signal.pidfd_send_signal(process, signal.SIGKILL)
     select.select([process], [], [], KILL_PATIENCE)
     return False

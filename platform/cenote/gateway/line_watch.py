@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Final
+
+_LOOKS: Final = 4
+"""In which nothing may come. Counted in place of time: behind a pause of the whole machine, which is one look, a
+server has had no time to answer."""
 
 
 class LineWatch:
@@ -17,7 +21,8 @@ class LineWatch:
         """patience: seconds for one answer, and up to a quarter more: who waits must not cost anything."""
         self._patience = patience
         self._lock = threading.Lock()
-        self._waiting: tuple[int, float] | None = None
+        self._waiting: tuple[int, int] | None = None
+        """The socket, and how many looks it has left."""
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._look, name="cenote-line-watch", daemon=True)
         self._thread.start()
@@ -26,7 +31,7 @@ class LineWatch:
     def over(self, descriptor: int) -> Iterator[None]:
         """What is inside waits for the other side of this socket."""
         with self._lock:
-            self._waiting = (descriptor, time.monotonic() + self._patience)
+            self._waiting = (descriptor, _LOOKS)
         try:
             yield
         finally:
@@ -39,11 +44,19 @@ class LineWatch:
         self._thread.join()
 
     def _look(self) -> None:
-        while not self._closed.wait(self._patience / 4):
+        while not self._closed.wait(self._patience / _LOOKS):
             with self._lock:
-                late = self._waiting is not None and self._waiting[1] < time.monotonic()
-                if self._waiting is not None and late and _cut(self._waiting[0]):
-                    self._waiting = None
+                self._waiting = _looked_at(self._waiting)
+
+
+def _looked_at(waiting: tuple[int, int] | None) -> tuple[int, int] | None:
+    """None when nobody waits any more."""
+    if waiting is None:
+        return None
+    descriptor, left = waiting
+    if left:
+        return descriptor, left - 1
+    return None if _cut(descriptor) else waiting
 
 
 def _cut(descriptor: int) -> bool:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from cenote.agent import AgentResponse
@@ -32,7 +34,7 @@ from cenote.gateway.teams.telling import Teller
 from cenote.models.errors import ModelRequestError
 from cenote.runtime.injectables import Variable
 from cenote.runtime.remote.address import Destination
-from cenote.team import Outcome, Team, TeamState
+from cenote.team import Outcome, Team, TeamEvent, TeamState
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_security.ids import TeamId
@@ -107,10 +109,7 @@ class _OneRun:
             outcome = await working
         except asyncio.CancelledError:
             self._ledger.end_run(number, "cancelled")
-        except (
-            SupersededError,
-            DatabaseUnavailableError,
-        ):  # others go on with it, or this process does later
+        except (SupersededError, DatabaseUnavailableError):  # which says nothing of the run
             raise
         except CenoteError as error:
             told = f"{type(error).__name__}: {error}{_remedy(error, self._definition)}"
@@ -127,17 +126,22 @@ class _OneRun:
             await asyncio.gather(watching, return_exceptions=True)
 
     async def _watch(self, working: asyncio.Task[team_pb2.TeamRun]) -> None:
-        while True:
-            try:
-                if self._ledger.is_cancelled(self._run.number):
-                    break
-                self._teller.flush()
-            except SupersededError:  # whoever notes the end of the run is told again
-                break
-            except DatabaseUnavailableError as error:  # which may be back long before a model has answered
-                log.warning("whether run %d is to end cannot be said: %s", self._run.number, error)
+        wanted = True
+        while wanted:
             await asyncio.sleep(LOOK_EVERY)
+            wanted = self._is_wanted()
         working.cancel()
+
+    def _is_wanted(self) -> bool:
+        """Looked at again when the database cannot be asked: else nobody would hear any more that it is not."""
+        try:
+            self._teller.flush()
+            return not self._ledger.is_cancelled(self._run.number)
+        except SupersededError:  # whoever notes the end of the run is told again
+            return False
+        except DatabaseUnavailableError as error:
+            log.error("%s waits: %s", self._run.team, error)
+            return True
 
     async def _work(self) -> team_pb2.TeamRun:
         notes = self._still_true(self._ledger.notes())
@@ -145,7 +149,7 @@ class _OneRun:
         runtimes = self._orchestrator.runtimes(self._run.number, self._agents, record)
         team = self._team = self._built(record, runtimes, fresh=not notes)
         async with self._ending(team, runtimes):
-            with team.heard_by(lambda event: self._teller.hear(record, event)):
+            with team.heard_by(partial(self._hear, record)):
                 return await self._outcome(team)
 
     @asynccontextmanager
@@ -158,7 +162,8 @@ class _OneRun:
             try:
                 yield
             finally:
-                self._teller.flush()
+                with _written_down():
+                    self._teller.flush()
                 self._save(team.state)
         except (SupersededError, DatabaseUnavailableError):
             goes_on = True
@@ -239,13 +244,33 @@ class _OneRun:
                 self._references.leave(result.reference)
         return told
 
+    def _hear(self, record: RecordedTeam, event: TeamEvent) -> None:
+        with _written_down():
+            self._teller.hear(record, event)
+
     def _write(self, note: Note) -> None:
-        self._ledger.note(note, self._teller.take())
+        with _written_down():
+            self._ledger.note(note, self._teller.take())
         if note.kind == "turn" and self._team is not None:
             self._save(self._team.state)
 
     def _save(self, state: TeamState) -> None:
-        self._ledger.save_state(state.to_json())
+        with _written_down():
+            self._ledger.save_state(state.to_json())
+
+
+@contextmanager
+def _written_down() -> Iterator[None]:
+    """What cannot be written down has not been: this process ends, as if it were killed, before anybody hears of it.
+
+    An error would be told to whatever waits for an agent, such as a cell of the lead's, and that would go on with it.
+    Whoever works on the team next goes on from what is written down, in the runtimes that are there.
+    """
+    try:
+        yield
+    except DatabaseUnavailableError as error:
+        log.error("it is left to the next process: %s", error)
+        os._exit(1)
 
 
 def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
