@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from cenote_worker.in_jail import pacing
 from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
 from cenote_worker.in_jail.pacing import Pacer
 
@@ -78,6 +79,15 @@ def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
         task = Path(f"/proc/self/task/{pacer._thread.native_id}")
         pacer.stop()
         assert not task.exists()
+
+
+def test_a_thread_that_waits_for_a_processor_is_waited_for(monkeypatch):
+    """As on a busy machine, where each look takes long as well."""
+    looks = iter([True] * 20)
+    monkeypatch.setattr(pacing, "_exists", lambda _path: next(looks, False))
+    monkeypatch.setattr(pacing, "_sleep", lambda _seconds: threading.Event().wait(0.01))
+    pacing._await_end(1)
+    assert next(looks, None) is None
 
 
 def test_a_stop_between_two_looks_is_not_lost():
