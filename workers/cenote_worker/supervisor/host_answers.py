@@ -13,6 +13,7 @@ from typing import Final
 
 from cenote_worker.content import Content
 from cenote_worker.frames import send_packet
+from cenote_worker.patient_wait import PatientWait
 
 MAX_WAITING: Final = 10_000
 """Answers that wait for room in the socket: as many as there may be calls."""
@@ -92,7 +93,7 @@ class HostAnswers:
         room = select.poll()
         room.register(sock, select.POLLOUT)
         with sock:
-            while room.poll(PATIENCE * 1000):
+            while _is_ready(room):
                 with self._lock:
                     while self._waiting and self._sends(sock, self._waiting[0]):
                         self._size -= self._waiting.popleft().size
@@ -128,3 +129,11 @@ class HostAnswers:
             answer.close()
         self._waiting.clear()
         self._size = 0
+
+
+def _is_ready(room: select.poll) -> bool:
+    wait = PatientWait(PATIENCE)
+    while piece := wait.piece():
+        if room.poll(piece * 1000):
+            return True
+    return False
