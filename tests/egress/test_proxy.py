@@ -189,7 +189,7 @@ def test_a_tunnel_must_name_its_server(open_door: OpenDoor, sink: Sink, first: b
 
 
 def test_a_tunnel_must_name_its_server_in_time(open_door: OpenDoor, sink: Sink) -> None:
-    """A hello that lacks its last byte. It comes with the request: the time for it begins when the tunnel is there."""
+    """A hello that lacks its last byte. It comes with the request: its time begins with the tunnel."""
     door = open_door(f"files.test:{sink.port}", patience=replace(LONG, hello=0.5))
     answer = door.ask(connect_request("files.test", sink.port) + hello("files.test")[:-1])
     assert ESTABLISHED + UNRECOGNIZED_NAME == answer
