@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.cluster.standing import keeper_of
+from tests.descriptors import MEMORY, opened
 from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import UnavailableError
@@ -89,11 +90,11 @@ def test_who_settles_has_nothing_waiting(folder: Path) -> None:
     client = KeeperClient(folder)
     client.put_soon("a/0", b"")
     client.settle()
-    kept, before = memory(b""), len(os.listdir("/proc/self/fd"))
+    kept, before = memory(b""), len(opened(MEMORY))
     for number in range(MORE):
         client.put_soon(f"a/{number}", b"", [kept])
         client.settle()
-        assert before == len(os.listdir("/proc/self/fd"))
+        assert before == len(opened(MEMORY))
     os.close(kept)
     assert MORE == len(client.keys("a/"))
     client.close()

@@ -84,7 +84,7 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
     """Zygote and jails are gone when close returns; the client then refuses to start more."""
     with Jail(client, POLICY) as jail:
         client.close()
-        assert jail.wait_for_end(2)
+        assert jail.wait_for_end()
         with pytest.raises(RuntimeClosedError):
             Jail(client, POLICY)
 
