@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
+import socket
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from cenote_worker.patient_wait import PIECE, PatientWait
+from cenote_worker.patient_wait import PIECE, PatientWait, is_ready
 from cenote_worker.zygote import birth
 from cenote_worker.zygote.worker_start import READY
 
@@ -36,6 +38,16 @@ def test_a_standstill_counts_as_a_piece() -> None:
     """However long it was."""
     wait = PatientWait(4 * PIECE, partial(next, clock(0.0, 60.0, 120.0, 180.0, 240.0)))
     assert [PIECE, PIECE, PIECE, 0.0] == [wait.piece() for _ in range(4)]
+
+
+def test_what_comes_in_time_is_ready() -> None:
+    """And what does not come is waited for to the end."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert not is_ready(ours, 0.02)
+        assert is_ready(ours, 0.02, select.POLLOUT)
+        theirs.send(b"x")
+        assert is_ready(ours, 0.02)
 
 
 def test_a_jail_that_was_ready_while_the_machine_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import time
 from collections.abc import Callable
 from typing import Final
@@ -30,3 +32,13 @@ class PatientWait:
         self._left -= min(now - self._seen, PIECE)
         self._seen = now
         return max(min(self._left, PIECE), 0.0)
+
+
+def is_ready(sock: socket.socket, seconds: float, event: int = select.POLLIN) -> bool:
+    """Whether it can be read, or what else `event` of `poll` says, after so many seconds of waiting at the most."""
+    poll, wait = select.poll(), PatientWait(seconds)
+    poll.register(sock, event)
+    while piece := wait.piece():
+        if poll.poll(piece * 1000):
+            return True
+    return False

@@ -13,7 +13,7 @@ from typing import Final
 
 from cenote_worker.content import Content
 from cenote_worker.frames import send_packet
-from cenote_worker.patient_wait import PatientWait
+from cenote_worker.patient_wait import is_ready
 
 MAX_WAITING: Final = 10_000
 """Answers that wait for room in the socket: as many as there may be calls."""
@@ -90,10 +90,8 @@ class HostAnswers:
         threading.Thread(target=self._send_later, args=(own,), name="cenote-answers", daemon=True).start()
 
     def _send_later(self, sock: socket.socket) -> None:
-        room = select.poll()
-        room.register(sock, select.POLLOUT)
         with sock:
-            while _is_ready(room):
+            while is_ready(sock, PATIENCE, select.POLLOUT):
                 with self._lock:
                     while self._waiting and self._sends(sock, self._waiting[0]):
                         self._size -= self._waiting.popleft().size
@@ -129,11 +127,3 @@ class HostAnswers:
             answer.close()
         self._waiting.clear()
         self._size = 0
-
-
-def _is_ready(room: select.poll) -> bool:
-    wait = PatientWait(PATIENCE)
-    while piece := wait.piece():
-        if room.poll(piece * 1000):
-            return True
-    return False

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import socket
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import Message, hear, number, say
-from cenote_worker.patient_wait import PatientWait
+from cenote_worker.patient_wait import is_ready
 from cenote_worker.zygote.origin import Origin
 from cenote_worker.zygote.strays import Birth, birth_of
 from cenote_worker.zygote.thinning import Candidate, expendable
@@ -49,19 +48,11 @@ class Copy:
             os.kill(self.pid, signal.SIGCONT)  # whoever has stopped it
             self.line.settimeout(WAKE_SECONDS)
             say(self.line, {"op": "live", **then})
-            heard = hear(self.line) if self._answers() else None
+            heard = hear(self.line) if is_ready(self.line, WAKE_SECONDS) else None
             pid = 0 if heard is None else number(heard.message, "pid")
         except (OSError, ValueError):
             return None
         return pid if pid == self.pid or is_child(pid) else None
-
-    def _answers(self) -> bool:
-        poll, wait = select.poll(), PatientWait(WAKE_SECONDS)
-        poll.register(self.line, select.POLLIN)
-        while piece := wait.piece():
-            if poll.poll(piece * 1000):
-                return True
-        return False
 
     def lend(self, line: socket.socket, then: Message) -> None:
         """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
