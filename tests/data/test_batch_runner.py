@@ -14,7 +14,7 @@ from cenote.data.parcel import FunctionParcel
 from cenote.data.runner import BatchFormat, BatchRunner
 from cenote.errors import UsageError
 
-POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=20)
+POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=60)
 
 SOURCE = """
 import os
@@ -57,7 +57,7 @@ def run(name: str, batch: pa.Table, form: BatchFormat = "pandas", errors_to: str
 
 @pytest.fixture(scope="module")
 def odd() -> Iterator[BatchRunner]:
-    policy = SandboxPolicy(memory="300MiB", preload=POLICY.preload, cell_timeout=1)
+    policy = SandboxPolicy(memory="300MiB", preload=POLICY.preload, cell_timeout=5)
     with BatchRunner(FunctionParcel(name="odd", source=SOURCE), policy, "pandas", "error") as runs:
         yield runs
 
