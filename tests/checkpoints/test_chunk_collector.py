@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests.checkpoints.conftest import put, store, writer_of
 from tests.descriptors import MEMORY, all_closed
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
@@ -50,7 +51,7 @@ def collected(
         try:
             return Collector(ours, draft, LIMIT, None, given_up).collect()
         finally:
-            acting.join(10)
+            acting.join(PATIENCE)
 
 
 def send(sock: socket.socket, packet: Packet, descriptors: list[int] | None = None) -> None:
@@ -229,7 +230,7 @@ def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: Draft) -> Non
     over = threading.Event()
 
     def jail(sock: socket.socket) -> None:
-        sock.settimeout(5)
+        sock.settimeout(PATIENCE)
         with suppress(OSError):
             for _ in range(100_000):
                 send(sock, chunks_of())

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,7 +63,7 @@ def clients(tmp_path: Path) -> Iterator[Clients]:
     yield clients
     assert clients.process.stdin is not None
     clients.process.stdin.close()
-    assert 0 == clients.process.wait(30)
+    assert 0 == clients.process.wait(PATIENCE)
     assert clients.process.stdout is not None
     clients.process.stdout.close()
 

@@ -57,7 +57,7 @@ class Platforms:
         self.kill()
         assert self._process.stdin is not None
         self._process.stdin.close()
-        assert 0 == self._process.wait(30)
+        assert 0 == self._process.wait(PATIENCE)
         assert self._process.stdout is not None
         self._process.stdout.close()
 

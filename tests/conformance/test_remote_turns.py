@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 import cenote
 from cenote.runtime import Function, PythonRuntime
@@ -50,7 +51,7 @@ def test_nobody_interrupts_anothers_cell(runtime: PythonRuntime, gate: Any, star
     assert [False] * 3 == [who.interrupt() for who in (runtime, twin, ben)]
     assert not cell.done()
     assert ana.interrupt()
-    assert "interrupt" == cell.result(20).error.reason
+    assert "interrupt" == cell.result(PATIENCE).error.reason
 
 
 def test_who_leaves_takes_back_what_waits(
@@ -64,8 +65,8 @@ def test_who_leaves_takes_back_what_waits(
     ana.close()
     for future in (running, taken_back):  # whoever has left is told nothing more
         with pytest.raises(RuntimeClosedError, match="what ran was interrupted, and what waited is not run"):
-            future.result(20)
-    assert "(1, False)" == others.result(20).value
+            future.result(PATIENCE)
+    assert "(1, False)" == others.result(PATIENCE).value
     assert hosted.running
 
 
@@ -83,8 +84,8 @@ def test_a_lost_client_takes_nobody_along(
         cut.set()
 
     session._loop.call_soon_threadsafe(cut_line)
-    assert cut.wait(20)
+    assert cut.wait(PATIENCE)
     gate.opened.set()
-    result = cell.result(20)
+    result = cell.result(PATIENCE)
     assert ("'went on'", "ana") == (result.value, result.author)
     assert "ben" == good(ben, "1").author

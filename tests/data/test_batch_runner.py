@@ -15,7 +15,7 @@ from cenote.data.parcel import FunctionParcel
 from cenote.data.runner import BatchFormat, BatchRunner
 from cenote.errors import UsageError
 
-POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=20)
+POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=60)
 
 SOURCE = """
 import os

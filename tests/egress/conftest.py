@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.egress.world import SHORT, Door, Sink, Site, World, site
+from tests.egress.world import LONG, Door, Sink, Site, World, site
 
 from cenote.runtime import PythonRuntime
 from cenote_security.network import Allow
@@ -59,7 +59,7 @@ class Doors:
         self._services: dict[Patience, EgressService] = {}
         self._doors: list[Door] = []
 
-    def open(self, *destinations: str, patience: Patience = SHORT, **limits: Any) -> Door:
+    def open(self, *destinations: str, patience: Patience = LONG, **limits: Any) -> Door:
         if patience not in self._services:
             self._services[patience] = EgressService(lambda: self.world, patience)
         self._doors.append(Door(self._services[patience], Allow(destinations, **limits)))
@@ -77,7 +77,7 @@ def doors() -> Doors:
 
 @pytest.fixture
 def open_door(doors: Doors, world: World) -> Iterator[OpenDoor]:
-    """open_door("files.test:80", ...): a proxy session for this allow-list, impatient unless told otherwise."""
+    """open_door("files.test:80", ...): a proxy session for this allow-list, patient unless told otherwise."""
     doors.world = world
     yield doors.open
     doors.close()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.processes import children_of, status_of, tree_of
+from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime
 from cenote_security.attacks.attempt import Attempt, outcome_of
@@ -15,9 +16,6 @@ from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.worker_process import pid_of
-
-PATIENCE = 30.0
-"""Seconds. Only a cell that hangs takes so long."""
 
 
 class Arena:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.escape.arena import Arena, outcome
 from tests.escape.attempts_tampering import FRAMES, TAMPERING
+from tests.waiting import PATIENCE
 
 from cenote.runtime import PythonRuntime
 from cenote_security.attacks.attempt import Attempt
@@ -27,7 +28,7 @@ def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attemp
     result = victim.execute(attempt.cell(arena.facts()), timeout=15)
     assert not attempt.outcomes or outcome(result) in attempt.outcomes, (attempt.reference, result)
     for _ in range(2):
-        assert victim.execute("6 * 7", timeout=2).state in ("kept", "lost")
+        assert victim.execute("6 * 7", timeout=PATIENCE).state in ("kept", "lost")
     victim.reset()
     assert "42" == victim.execute("6 * 7").value
     assert [] == arena.breaches(result), attempt.reference

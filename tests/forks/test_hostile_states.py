@@ -17,7 +17,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.visiting import visiting
 
 POLICY = SandboxPolicy(preload=())
-PATIENCE = 1.0
+PATIENCE = 2.5
 ENOUGH = 45.0
 """Seconds in which everything must be over, where the code would take a minute."""
 

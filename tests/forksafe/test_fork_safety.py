@@ -7,6 +7,8 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,9 @@ from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote_security.walls.environment import SINGLE_THREADED
+from cenote_worker.in_jail.forking import native_threads
+from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.forking.native_threads import NativeThread
 
 POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
@@ -131,6 +136,22 @@ def test_without_a_look_into_proc_pools_are_paused_all_the_same() -> None:
     with PythonRuntime(sandbox=SandboxPolicy(isolation="landlock", cpus=2)) as runtime:
         result = runtime.execute(LIBRARIES + LOOK)
     assert "\nn threads of unknown origin\n" == re.sub(r"\d+", "n", result.stdout), result.error
+
+
+def test_a_thread_that_waits_for_a_processor_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine a look takes longer than on an idle one a thread to be done with its work."""
+    waits = NativeThread(id=7, name="pool", library="libopenblas.so")
+    seen = iter([replace(waits, library=""), replace(waits, library=""), waits])
+
+    def look(_threads: object, _mapped: object) -> list[NativeThread]:
+        threading.Event().wait(0.01)
+        return [next(seen)]
+
+    safety = ForkSafety()
+    monkeypatch.setattr(native_threads, "others", lambda _known=(): [7])
+    monkeypatch.setattr(native_threads, "look_at", look)
+    assert [] == safety._look(())
+    assert {7: waits} == safety._seen
 
 
 def test_no_thread_is_waited_for_for_long() -> None:

@@ -69,7 +69,8 @@ def watched(folder: Path) -> tuple[KeeperWatch, threading.Thread]:
     """With the thread that watches."""
     before = set(threading.enumerate())
     watching = KeeperWatch(folder)
-    (thread,) = set(threading.enumerate()) - before
+    begun = set(threading.enumerate()) - before
+    (thread,) = (one for one in begun if one.name == "cenote-keeper-watch")
     return watching, thread
 
 
@@ -371,7 +372,7 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
 
 def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
     """A runtime that is made just then is made."""
-    client, answered = KeeperClient(folder, RETURN_SECONDS), threading.Event()
+    client, answered = KeeperClient(folder, PATIENCE), threading.Event()
 
     def put() -> None:
         client.put("a", b"record")

@@ -130,7 +130,7 @@ class TestEnds:
         assert "RecursionError" == failing("def f(): f()\nf()").type
 
     def test_duration_is_of_the_cell(self, good):
-        assert 0.01 <= good("import time; time.sleep(0.01)").duration < 5
+        assert 0.01 <= good("import time; time.sleep(0.01)").duration < 60
 
     def test_the_sink_is_drained_after_each_cell(self, run, sink):
         run("1")

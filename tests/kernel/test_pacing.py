@@ -4,7 +4,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
+from cenote_worker.in_jail import pacing
 from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
 from cenote_worker.in_jail.pacing import Pacer
 
@@ -45,7 +47,7 @@ def test_the_last_line_before_a_silence_is_passed_on(sink):
 
     sink.write = write
     output.write("stdout", "last\n")
-    assert arrived.wait(10)
+    assert arrived.wait(PATIENCE)
     assert sink.out.endswith("last\n")
     output.drain()
 
@@ -80,6 +82,15 @@ def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
         assert not task.exists()
 
 
+def test_a_thread_that_waits_for_a_processor_is_waited_for(monkeypatch):
+    """As on a busy machine, where each look takes long as well."""
+    looks = iter([True] * 20)
+    monkeypatch.setattr(pacing, "_exists", lambda _path: next(looks, False))
+    monkeypatch.setattr(pacing, "_sleep", lambda _seconds: threading.Event().wait(0.01))
+    pacing._await_end(1)
+    assert next(looks, None) is None
+
+
 def test_a_stop_between_two_looks_is_not_lost():
     """It comes when the thread has seen that it is to go on, and not yet begun to wait for the next nudge."""
 
@@ -93,7 +104,7 @@ def test_a_stop_between_two_looks_is_not_lost():
     pacer._nudged = StoppedWhenCleared()
     assert pacer.start()
     pacer.nudge()
-    pacer._thread.join(5)
+    pacer._thread.join(PATIENCE)
     assert not pacer._thread.is_alive()
 
 

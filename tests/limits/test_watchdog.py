@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.waiting import PATIENCE
 
 from cenote_worker.supervisor.pressure import FILE, memory_trigger
 from cenote_worker.supervisor.tree import memory_of
@@ -54,7 +55,7 @@ class Counted:
 
     def look(self) -> None:
         self.enough.set()
-        self.due = time.monotonic() + 60
+        self.due = time.monotonic() + 10 * PATIENCE
         self.soonest = time.monotonic() + self.rest
         if self.fails:
             raise RuntimeError("a look that fails")
@@ -65,10 +66,10 @@ def test_a_failure_stops_nobody_else() -> None:
     watchdog = Watchdog()
     first = Counted(fails=True)
     watchdog.add(first)
-    assert first.enough.wait(20)
+    assert first.enough.wait(PATIENCE)
     second = Counted(fails=False)
     watchdog.add(second)
-    assert second.enough.wait(20)
+    assert second.enough.wait(PATIENCE)
     watchdog.remove(first)
     watchdog.remove(second)
 
@@ -91,13 +92,13 @@ def test_short_memory_makes_it_look_at_once(
     """Not at a jail at which looking takes long, and that was looked at just now: that would not help."""
     descriptor, say = pressure
     watchdog = Watchdog(descriptor)
-    quick, slow = Counted(), Counted(rest=60)
+    quick, slow = Counted(), Counted(rest=10 * PATIENCE)
     for one in (slow, quick):
         watchdog.add(one)
-        assert one.enough.wait(20)
+        assert one.enough.wait(PATIENCE)
         one.enough.clear()
     say()
-    assert quick.enough.wait(20)
+    assert quick.enough.wait(PATIENCE)
     assert not slow.enough.is_set()
     for one in (slow, quick):
         watchdog.remove(one)

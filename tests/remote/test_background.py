@@ -7,7 +7,7 @@ import logging
 import threading
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime.remote.background import background
 from cenote_security.errors import UnavailableError
@@ -26,7 +26,7 @@ def test_all_threads_share_one() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE)
     assert [background()] * 8 == found
 
 
@@ -38,10 +38,10 @@ def test_results_and_errors_come_out() -> None:
             raise error
         return 5
 
-    assert 5 == background().wait(work(None), 10, "work")
+    assert 5 == background().wait(work(None), PATIENCE, "work")
     for error in (KeyError("x"), TimeoutError("mine")):
         with pytest.raises(type(error)):
-            background().wait(work(error), 10, "work")
+            background().wait(work(error), PATIENCE, "work")
 
 
 def test_patience_ends() -> None:
@@ -56,7 +56,7 @@ def test_patience_ends() -> None:
 
     with pytest.raises(UnavailableError, match=r"longer than 0.05 s to think; try again"):
         background().wait(slow(), 0.05, "think")
-    assert cancelled.wait(10)
+    assert cancelled.wait(PATIENCE)
 
 
 def test_faults_are_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import SmallPlatform
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote.runtime.remote import patience
@@ -182,7 +182,7 @@ def test_closing_when_the_platform_is_gone(own_platform: SmallPlatform, connect:
     own_platform.close()
     thread = threading.Thread(target=runtime.close)
     thread.start()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
@@ -206,15 +206,15 @@ def test_a_deleted_runtime(own_platform: SmallPlatform, connect: Connect) -> Non
 
     def run() -> None:
         try:
-            runtime.execute("print('go')\nimport time\ntime.sleep(60)", on_output=lambda *_: started.set())
+            runtime.execute("print('go')\nimport time\ntime.sleep(600)", on_output=lambda *_: started.set())
         except Exception as error:
             errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     own_platform.delete_all()
-    thread.join(20)
+    thread.join(PATIENCE)
     (error,) = errors
     assert isinstance(error, RuntimeLostError)
     assert "removed" in str(error)
@@ -233,4 +233,4 @@ def test_a_call_to_a_runtime_that_was_deleted(
         session = runtime.core.backend._session
         until(lambda: any(call.sent for call in session._calls.values()))
         cable.listen()
-        assert isinstance(cell.exception(20), UnknownRuntimeError)
+        assert isinstance(cell.exception(PATIENCE), UnknownRuntimeError)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 
+from tests.waiting import PATIENCE
+
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import IDLE, STREAMS, Channels
 from cenote_worker.wire.channels import SERVER
@@ -24,7 +26,7 @@ def run(address: str, *counts: int) -> list[list[int]]:
         finally:
             await channels.close()
 
-    return background().wait(work(), 10, "count")
+    return background().wait(work(), PATIENCE, "count")
 
 
 def test_streams_share_connections() -> None:
@@ -46,7 +48,7 @@ def test_idle_connections_are_few() -> None:
         await channels.close()
         return left
 
-    assert IDLE == background().wait(work(), 10, "count")
+    assert IDLE == background().wait(work(), PATIENCE, "count")
 
 
 def test_calls_that_end_soon_share_one() -> None:
@@ -58,4 +60,4 @@ def test_calls_that_end_soon_share_one() -> None:
         await channels.close()
         return same
 
-    assert background().wait(work(), 10, "count")
+    assert background().wait(work(), PATIENCE, "count")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.references import ObjectReference, Sealed
@@ -47,7 +47,7 @@ class Client:
     def __init__(self, **targets: Callable[..., object]) -> None:
         self.line = FakeLine()
         self.desk = HostDesk({(name, ""): target for name, target in targets.items()}, {})
-        self.calls = background().wait(self._made(), 10, "be made")
+        self.calls = background().wait(self._made(), PATIENCE, "be made")
 
     async def _made(self) -> RemoteCalls:
         return RemoteCalls(self.desk, self.line, _unknown, place=PLACE, limit=LIMIT)
@@ -66,7 +66,7 @@ class Client:
         async def carried_out() -> None:
             work()
 
-        background().wait(carried_out(), 10, "hear")
+        background().wait(carried_out(), PATIENCE, "hear")
 
 
 @pytest.fixture
@@ -151,16 +151,16 @@ def test_the_answer_of_a_cancelled_call_is_dropped(make_client: Callable[..., Cl
 
     def slow() -> bytes:
         started.set()
-        finish.wait(10)
+        finish.wait(PATIENCE)
         finished.set()
         return bytes(1 << 20)
 
     client = make_client(slow=slow)
     client.hear(*asking("slow"))
-    assert started.wait(10)
+    assert started.wait(PATIENCE)
     client.hear(runtime_pb2.ServerFrame(call=FIRST, host_cancel=jail_pb2.HostCancel()))
     finish.set()
-    assert finished.wait(10)
+    assert finished.wait(PATIENCE)
     client.returned()
     assert [] == client.line.said
 

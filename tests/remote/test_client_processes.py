@@ -115,7 +115,7 @@ def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
     assert process.stdout is not None
     assert "1\n" == process.stdout.readline()
     own_platform.close()
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert ("", 0) == (errors, process.returncode)
 
 
@@ -190,7 +190,7 @@ def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Co
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert sorted(map(str, range(12))) == sorted(map(str, values))
     assert 1 == len(own_platform.hosted)
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from tests.remote.small_platform import TOKEN, SmallPlatform
+from tests.waiting import PATIENCE
 
 import cenote
 from cenote.connection import Platform
@@ -120,16 +121,16 @@ def test_a_client_that_leaves_takes_its_cell_back(connected: Platform) -> None:
 
     def run() -> None:
         try:
-            code = "x = 1\nprint('go')\nimport time\ntime.sleep(60)"
+            code = "x = 1\nprint('go')\nimport time\ntime.sleep(600)"
             leaving.execute(code, on_output=lambda *_: started.set())
         except CenoteError as error:
             errors.append(error)
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     leaving.close()
-    thread.join(10)
+    thread.join(PATIENCE)
     assert [RuntimeClosedError] == [type(error) for error in errors]
     assert "1" == staying.execute("x").value
     assert 1 == connected.find("kept").clients

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from tests.remote.cable import Cable
 from tests.remote.small_platform import TOKEN, SmallPlatform
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 import cenote
 from cenote.harness import ApplyOptions, Patch, Progress
@@ -79,11 +79,11 @@ def test_a_client_that_leaves_in_the_middle(own_platform: SmallPlatform) -> None
 
     applying = threading.Thread(target=apply)
     applying.start()
-    assert begun.wait(30)
+    assert begun.wait(PATIENCE)
     with pytest.raises(UnavailableError, match="another patch"):
         staying.state.apply(staying.state.plan(GROWN))
     leaving.close()
-    applying.join(30)
+    applying.join(PATIENCE)
     assert [RuntimeClosedError] == [type(error) for error in ended]
     until(lambda: not any(hosted.patches.busy for hosted in own_platform.hosted.values()))
     assert ("(1, 1)", "b") == (staying.execute("n, m").value, staying.files.read("runs").decode())

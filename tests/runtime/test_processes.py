@@ -11,7 +11,7 @@ import threading
 
 import pytest
 from tests.descriptors import all_closed
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import RuntimeClosedError
@@ -89,7 +89,7 @@ def test_control_c_stops_the_cell_and_the_script() -> None:
     assert process.stdout is not None
     assert "go\n" == process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE)
     assert "interrupted 'usable'" in out, err
     assert 0 == process.returncode
 
@@ -117,10 +117,10 @@ def test_closing_twice_and_while_a_cell_runs() -> None:
         )
     )
     thread.start()
-    assert started.wait(20)
+    assert started.wait(PATIENCE)
     runtime.close()
     runtime.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [("closed", "lost")] == [(result.error.reason, result.state) for result in results]
     with pytest.raises(RuntimeClosedError):
         runtime.execute("1")

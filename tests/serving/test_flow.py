@@ -17,7 +17,7 @@ from tests.descriptors import opened
 from tests.serving.conftest import PLAIN, World
 from tests.serving.plain import CHUNK, Line, plain
 from tests.serving.test_tour import values
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_security.policy import SandboxPolicy
@@ -59,7 +59,7 @@ class Peak:
 def raw(world: World, messages: Iterator[bytes], token: str = "good") -> grpc.StatusCode:
     """What the stream ends with that gets these bytes as its messages."""
     stream = grpc.insecure_channel(world.address).stream_stream(ATTACH)(
-        messages, metadata=(("authorization", f"Bearer {token}"),), timeout=20
+        messages, metadata=(("authorization", f"Bearer {token}"),), timeout=PATIENCE
     )
     with pytest.raises(grpc.RpcError) as caught:
         for _ in stream:

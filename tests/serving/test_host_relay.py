@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker.content import INLINE_LIMIT, Content
@@ -77,7 +78,7 @@ class Jail:
         f = jail_pb2.HostTarget(name="f")
         self.relay.offered(Injection(values=NOTHING, hosts=(f,), client="one"))
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(10)
+        self.socket.settimeout(PATIENCE)
         self.line = HostLine(ours, self.relay, 1 << 20)
 
     def call(self, number: int, size: int = 1) -> None:

@@ -20,7 +20,7 @@ def test_a_client_is_an_author(world: World) -> None:
     assert ("", "ana") == (owner.run("x = [1]").author, ana.run("x = [2]\nshared.x = [3]").author)
     result = owner.run("x")
     assert ("[3]", ["x"]) == (result.value, [notice.name for notice in result.notices])
-    call = ana.cell("print('here')\nimport time\ntime.sleep(60)")
+    call = ana.cell("print('here')\nimport time\ntime.sleep(600)")
     ana.until(lambda frame: frame.HasField("output"))
     status = owner.answer(owner.send(status=runtime_pb2.StatusQuestion())).status
     assert (4, "ana") == (status.step, status.author)

@@ -77,9 +77,9 @@ def test_work_that_waits_for_a_thread_is_dropped_at_the_end() -> None:
     """What runs is waited for; what nobody has begun is never begun."""
     thread, begun, gate = server(), threading.Event(), threading.Event()
     thread.start(nothing, anybody)
-    thread.pool.submit(lambda: (begun.set(), gate.wait(10)))
+    thread.pool.submit(lambda: (begun.set(), gate.wait(PATIENCE)))
     waiting = thread.pool.submit(int)
-    assert begun.wait(10)
+    assert begun.wait(PATIENCE)
     waiting.add_done_callback(lambda _dropped: gate.set())
     thread.close()
     assert waiting.cancelled()
@@ -116,7 +116,7 @@ def _answer_to_ping(heard: BinaryIO) -> bytes:
 def silent(address: str) -> socket.socket:
     """A connection of somebody who says nothing."""
     host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=30)
+    return socket.create_connection((host, int(port)), timeout=PATIENCE)
 
 
 def is_cut(line: socket.socket) -> bool:
@@ -142,7 +142,7 @@ def test_who_connects_without_a_word_takes_no_more_than_a_part() -> None:
                 assert is_cut(further)
         with grpc.insecure_channel(address) as channel:
             health = health_pb2_grpc.HealthStub(channel)
-            asked = health.Check(health_pb2.HealthCheckRequest(), timeout=30, wait_for_ready=True)
+            asked = health.Check(health_pb2.HealthCheckRequest(), timeout=PATIENCE, wait_for_ready=True)
     assert health_pb2.HealthCheckResponse.SERVING == asked.status
 
 

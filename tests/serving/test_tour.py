@@ -103,7 +103,7 @@ def test_files(world: World) -> None:
 def test_a_status_while_a_cell_runs(world: World) -> None:
     """It is answered at once, behind no cell."""
     line = world.line(world.runtime())
-    call = line.cell("import time\nprint('on')\ntime.sleep(60)")
+    call = line.cell("import time\nprint('on')\ntime.sleep(600)")
     line.until(lambda frame: frame.HasField("output"))
     status = line.answer(line.send(status=runtime_pb2.StatusQuestion())).status
     assert 1 == status.step

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.descriptors import all_closed
 
 from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
 from cenote_worker.in_jail.snapshots.closed_files import rebuilt, told_of
@@ -82,9 +83,8 @@ def test_another_one_looks_the_same(place: str, mode: str, settings: dict[str, A
     it = left(place, mode, **settings)
     told = told_of(it)
     assert told is not None
-    descriptors = len(os.listdir("/proc/self/fd"))
-    assert seen(it) == seen(rebuilt(told))
-    assert descriptors == len(os.listdir("/proc/self/fd"))
+    with all_closed(place):
+        assert seen(it) == seen(rebuilt(told))
 
 
 def test_one_that_was_just_made(tmp_path: Path) -> None:

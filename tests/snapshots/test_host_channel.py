@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
@@ -28,7 +29,7 @@ def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -
     reply.error.type = "ValueError"
     send_packet(supervisor, reply.SerializeToString(), [])
     with pytest.raises(HostCallFailed, match="ValueError"):
-        future.result(10)
+        future.result(PATIENCE)
     channel.rest()
     supervisor.close()
     jail.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import pytest
 from hypothesis import given, settings
@@ -402,7 +403,8 @@ def _kill(runtime: PythonRuntime, copies: list[int]) -> None:
     """And waits until the warden has taken note of it: what the worker began with needs none of them."""
     assert copies
     for pid in copies:
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # one that is kept no more may have been about to end
+            os.kill(pid, signal.SIGKILL)
     until(lambda: [0] == [info.step for info in runtime.snapshots()])
 
 

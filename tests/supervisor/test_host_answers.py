@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 from tests.descriptors import MEMORY, all_closed
 from tests.hosted.listening import NoHosts
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.sealed import SealedMemory
@@ -27,7 +27,7 @@ class Jail:
 
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(30)
+        self.socket.settimeout(PATIENCE)
         self.line = HostLine(ours, NoHosts(), LIMIT)
 
     def call(self, number: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from tests.supervisor.test_supervisor import Jail, Listener, cell
@@ -12,8 +13,9 @@ from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor import parking
+from cenote_worker.supervisor import parking, record
 from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.parking import Presence
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.requests import Seat
@@ -45,6 +47,7 @@ class Warden:
 @pytest.fixture
 def jail(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jail]:
     monkeypatch.setattr(parking, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(record, "CellClock", partial(CellClock, grace=PATIENCE))
     made = Jail(Reactor())
     made.control.settimeout(PATIENCE)
     made.frames.settimeout(PATIENCE)

@@ -10,6 +10,7 @@ import time
 import pytest
 from tests.waiting import until
 
+from cenote_worker.supervisor import reactor as reactor_module
 from cenote_worker.supervisor.reactor import FEW_TIMERS, Reactor
 
 FOREVER = 30.0
@@ -52,6 +53,45 @@ def test_cancelled_timers_do_not_stay_until_their_time() -> None:
     assert done.wait(FOREVER)
     assert ["first"] == heard
     assert len(reactor._timers) <= FEW_TIMERS
+
+
+def test_behind_a_standstill_others_come_before_the_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that stands still keeps jails from answering: what is there when it goes on has come in time."""
+    monkeypatch.setattr(reactor_module, "STANDSTILL", 0.1)
+    reactor, heard, read = Reactor(), list[str](), threading.Event()
+    reader, writer = os.pipe()
+
+    def hear() -> None:
+        os.read(reader, 10)
+        heard.append("answer")
+        read.set()
+
+    def stand_still() -> None:
+        reactor.watch(reader, hear)
+        reactor.call_at(time.monotonic(), lambda: heard.append("time"))
+        reactor.call_soon(go_on)
+
+    def go_on() -> None:
+        threading.Event().wait(0.3)  # nothing runs
+        reactor.call_soon(lambda: reactor.call_soon(lambda: os.write(writer, b"x")))
+
+    reactor.call_soon(stand_still)
+    assert read.wait(FOREVER)
+    until(lambda: ["answer", "time"] == heard)
+    reactor.call_soon(lambda: reactor.unwatch(reader))
+    _settled(reactor)
+    os.close(reader)
+    os.close(writer)
+
+
+def test_no_time_is_put_off_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the reactor comes late to all of them, each comes."""
+    monkeypatch.setattr(reactor_module, "STANDSTILL", -1.0)
+    monkeypatch.setattr(reactor_module, "CATCH_UP", 0.01)
+    reactor, come = Reactor(), threading.Semaphore(0)
+    for number in range(10):
+        reactor.call_at(time.monotonic() + number / 1000, come.release)
+    assert all(come.acquire(timeout=FOREVER) for _ in range(10))
 
 
 def test_a_callback_that_fails_stops_nothing() -> None:

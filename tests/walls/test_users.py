@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.processes import status_of
+from tests.waiting import until
 from tests.walls.conftest import StartJail
 from tests.walls.jails import zygote_pid
 
@@ -199,9 +200,8 @@ def test_who_ends_while_users_are_counted_is_no_error(tmp_path: Path) -> None:
     process.wait()
     (tmp_path / str(process.pid)).symlink_to(f"/proc/self/fd/{folder}")
     (tmp_path / str(os.getpid())).symlink_to("/proc/self")
-    threads = len(os.listdir("/proc/self/task"))
     try:
-        assert threads == tasks_of(os.getuid(), tmp_path)
+        until(lambda: len(os.listdir("/proc/self/task")) == tasks_of(os.getuid(), tmp_path))
     finally:
         os.close(folder)
 

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,10 @@ from tests.walls.jails import Jail, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import Isolation, SandboxPolicy
+from cenote_worker.patient_wait import PatientWait
+from cenote_worker.zygote import connection
 from cenote_worker.zygote.client import ZygoteClient
+from cenote_worker.zygote.connection import READY_SECONDS
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 POLICY = SandboxPolicy(preload=())
@@ -84,7 +89,7 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
     """Zygote and jails are gone when close returns; the client then refuses to start more."""
     with Jail(client, POLICY) as jail:
         client.close()
-        assert jail.wait_for_end(2)
+        assert jail.wait_for_end()
         with pytest.raises(RuntimeClosedError):
             Jail(client, POLICY)
 
@@ -169,6 +174,16 @@ def test_a_zygote_that_lingers(isolation: Isolation) -> None:
         assert runs(pid)
     until(lambda: not runs(pid))
     assert not folder.exists()
+
+
+def test_a_start_while_the_machine_stands_still(
+    client: ZygoteClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Client and jail stood still alike: what the jail says when both go on has come in time."""
+    times = chain([0.0], repeat(10 * READY_SECONDS))
+    monkeypatch.setattr(connection, "PatientWait", partial(PatientWait, clock=partial(next, times)))
+    with Jail(client, POLICY) as jail:
+        assert 42 == jail.ask("result = 42")
 
 
 def test_a_failed_start_says_which_step(client: ZygoteClient) -> None:

@@ -17,6 +17,7 @@ from cenote_security.errors import NotKeptError, UnavailableError
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.snapshots import TIMEOUT, check_target
+from cenote_worker.patient_wait import PatientWait
 from cenote_worker.results import Rollback
 from cenote_worker.supervisor.edge import KeptReply
 from cenote_worker.supervisor.protocol import Ask
@@ -59,14 +60,14 @@ def visiting(runtime: HostedRuntime, to: int | str) -> Iterator[None]:
 
 @contextmanager
 def _alone(runtime: HostedRuntime) -> Iterator[Supervisor]:
-    until = time.monotonic() + QUIET_SECONDS
+    wait = PatientWait(QUIET_SECONDS)
     while True:
         with runtime.turn:
             supervisor = runtime.started()
             if not supervisor.busy:
                 yield supervisor
                 return
-        if time.monotonic() > until:
+        if not wait.piece():
             raise UnavailableError(BUSY)
         time.sleep(_LOOK_EVERY)
 

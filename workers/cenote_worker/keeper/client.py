@@ -20,6 +20,7 @@ from cenote_worker.keeper.daemon import READY
 from cenote_worker.keeper.message import Message, Operation, Status, close_all
 from cenote_worker.keeper.place import address
 from cenote_worker.keeper.teller import Teller
+from cenote_worker.patient_wait import is_ready
 
 ANSWER_SECONDS: Final = 5.0
 """A keeper does nothing that takes a millisecond."""
@@ -172,6 +173,8 @@ class KeeperClient:
         self._socket.settimeout(self._answer)
         message.send(self._socket)
         self._owed = True
+        if not is_ready(self._socket, self._answer):
+            raise TimeoutError
         answer = _received(self._socket)
         self._owed = False
         return answer

@@ -16,6 +16,7 @@ from cenote_security.errors import UnavailableError
 from cenote_worker.begun_threads import begin_thread
 from cenote_worker.content import Content
 from cenote_worker.frames import send_packet
+from cenote_worker.patient_wait import is_ready
 
 MAX_WAITING: Final = 10_000
 """Answers that wait for room in the socket: as many as there may be calls."""
@@ -97,10 +98,8 @@ class HostAnswers:
             self._sending = True
 
     def _send_later(self, sock: socket.socket) -> None:
-        room = select.poll()
-        room.register(sock, select.POLLOUT)
         with sock:
-            while room.poll(PATIENCE * 1000):
+            while is_ready(sock, PATIENCE, select.POLLOUT):
                 with self._lock:
                     while self._waiting and self._sends(sock, self._waiting[0]):
                         self._size -= self._waiting.popleft().size

@@ -27,6 +27,12 @@ MAX_PATIENCE = 3600.0
 _AWAKE: Final = -math.inf
 """Instead of the end of a wait: before the next one everything is looked at anyway."""
 
+STANDSTILL = 1.0
+"""Seconds that a timer is late by when not only this thread has rested: the machine may have stood still."""
+
+CATCH_UP = 5.0
+"""Seconds, at the most, that others get behind a standstill for what they were to have done before a time came."""
+
 FEW_TIMERS = 1_000
 """Not looked through for those that were cancelled."""
 
@@ -62,6 +68,8 @@ class Reactor:
         self._horizon = 0.0
         """When the timer was due that was cancelled last."""
         self._too_many = FEW_TIMERS
+        self._resumed = self._resumes = -math.inf
+        """When a standstill was seen last, and when times that had come by then are taken to have come."""
         self._numbers = itertools.count()
         self._thread = threading.Thread(target=self._run, name="cenote-reactor", daemon=True)
         self._thread.start()
@@ -77,7 +85,7 @@ class Reactor:
 
         Nobody is woken for it who wakes before that anyway: each small cell has such a time, which never comes.
         """
-        timer = Timer(when, next(self._numbers), callback)
+        timer = Timer(max(when, time.monotonic()), next(self._numbers), callback)
         self._soon.append(lambda: self._add(timer))
         if when < self._sleeps_until:
             os.eventfd_write(self._wakeup, 1)
@@ -109,10 +117,19 @@ class Reactor:
                 self._guarded(key.data)
             while self._soon:
                 self._guarded(self._soon.popleft())
-            while self._timers and self._timers[0].when <= time.monotonic():
+            while self._timers and self._has_come(self._timers[0]):
                 callback = heapq.heappop(self._timers).callback
                 if callback is not None:
                     self._guarded(callback)
+
+    def _has_come(self, timer: Timer) -> bool:
+        """Behind a standstill only once others had their turn: else a jail is killed for an answer that it was kept
+        from giving. No time is put off twice."""
+        now, due = time.monotonic(), max(timer.when, self._resumes)
+        if now - due > STANDSTILL and timer.when > self._resumed and timer.callback is not None:
+            self._resumed, self._resumes = now, now + min(now - due, CATCH_UP)
+            return False
+        return due <= now
 
     def _wait(self) -> list[tuple[selectors.SelectorKey, int]]:
         self._sleeps_until = until = self._next_time()
@@ -129,7 +146,7 @@ class Reactor:
             self._horizon = heapq.heappop(self._timers).when
         now = time.monotonic()
         end = self._horizon if self._horizon > now else now + MAX_PATIENCE
-        return min(end, self._timers[0].when) if self._timers else end
+        return min(end, max(self._timers[0].when, self._resumes)) if self._timers else end
 
     def _woken(self) -> None:
         os.eventfd_read(self._wakeup)

@@ -16,7 +16,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from typing import Final, NoReturn
 from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls.level import Allowance, Level
 from cenote_security.walls.wall import WallError, building
+from cenote_worker.patient_wait import PatientWait
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.boarding_unsafe import Letter, board
@@ -149,10 +149,12 @@ def _await_ready(pipe: int) -> Failure | None:
     report = b""
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
-    deadline = time.monotonic() + START_SECONDS
+    wait = PatientWait(START_SECONDS)
     while not report.endswith(READY):
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
+        piece = wait.piece()
+        if not poll.poll(piece * 1000):
+            if piece:
+                continue
             return Failure(step="start the jail", code=0, detail=f"not ready after {START_SECONDS:g} s")
         chunk = os.read(pipe, _MAX_REPORT)
         if not chunk:

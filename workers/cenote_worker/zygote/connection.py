@@ -9,7 +9,6 @@ import os
 import select
 import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +18,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.fresh_python_unsafe import FreshPython
 from cenote_security.walls.interpreter import Interpreter
 from cenote_security.walls.level import LevelName
+from cenote_worker.patient_wait import PatientWait
 from cenote_worker.zygote.birth import START_SECONDS
 from cenote_worker.zygote.descriptors import JailDescriptors
 from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest, ZygoteSpec
@@ -31,7 +31,11 @@ _ZYGOTE: Final = "cenote_worker.zygote.main"
 _STARTS_AT_ONCE: Final = 32
 """More would only queue; each holds four descriptors in flight, and the kernel limits those per user."""
 
-_END_SECONDS: Final = 2.0
+_ON_THE_WAY_SECONDS: Final = 2.0
+"""Whoever starts a jail says itself that it is not ready in time: this much later, that was lost."""
+
+_END_SECONDS: Final = 10.0
+"""For a zygote to end its jails and remove their folders: one that is killed before leaves them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +125,7 @@ class Connection:
         with self._slots, _environment_file(policy.env) as environment:
             self._send(request, replace(descriptors, environment=environment).in_order())
             try:
-                reply = self._wait_for(number, START_SECONDS + _END_SECONDS)
+                reply = self._wait_for(number, START_SECONDS + _ON_THE_WAY_SECONDS)
             except BaseException:
                 self._given_up.add(number)  # its answer may still come, with a descriptor
                 raise
@@ -139,7 +143,7 @@ class Connection:
             self._news.notify_all()
         if self._lingers:
             self._process.disown()
-        elif self._process.wait(_END_SECONDS) is None:
+        elif self._end() is None:
             self._process.kill()
         self._socket.close()
 
@@ -162,23 +166,23 @@ class Connection:
             raise self._ended or self._dead() from error
 
     def _wait_for(self, key: int | None, seconds: float, *, keep: bool = False) -> _Reply:
-        deadline = time.monotonic() + seconds
+        wait = PatientWait(seconds)
         while True:
             with self._news:
                 if key in self._replies:
                     return self._replies[key] if keep else self._replies.pop(key)
                 if self._ended is not None:
                     raise self._ended
-                left = deadline - time.monotonic()
-                if left <= 0:
+                piece = wait.piece()
+                if not piece:
                     raise UnavailableError(
                         f"the zygote did not answer within {seconds:g} s; the machine may be overloaded"
                     )
                 if self._reading:
-                    self._news.wait(left)
+                    self._news.wait(piece)
                     continue
                 self._reading = True
-            self._read_one(left)
+            self._read_one(piece)
 
     def _read_one(self, seconds: float) -> None:
         """Read one reply, for whoever waits for it, and wake all."""
@@ -214,8 +218,15 @@ class Connection:
             os.set_inheritable(handle, False)
         return _Reply(message=json.loads(packet), handles=handles)
 
+    def _end(self) -> int | None:
+        """The status of the process, None when it does not end."""
+        wait = PatientWait(_END_SECONDS)
+        while (piece := wait.piece()) and self._process.wait(piece) is None:
+            pass
+        return self._process.status
+
     def _dead(self) -> UnavailableError:
-        status = self._process.wait(_END_SECONDS)
+        status = self._end()
         return UnavailableError(
             f"the zygote process ended (status {status}) before it answered; the next start makes a new one"
         )

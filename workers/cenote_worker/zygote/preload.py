@@ -11,6 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from cenote_worker.patient_wait import PatientWait
+
 _PARTS: Final = {"numpy": ("numpy.random",)}
 """What a library imports only when it is asked for it, and each worker asks: its tracker wants their types."""
 
@@ -57,9 +59,9 @@ def settle_memory() -> None:
 
 def _alone(host_proc: int) -> bool:
     """Whether this process has one thread, once those that are ending have ended."""
-    deadline = time.monotonic() + _ENDING_SECONDS
+    wait = PatientWait(_ENDING_SECONDS)
     while thread_count(host_proc) > 1:
-        if time.monotonic() > deadline:
+        if not wait.piece():
             return False
         time.sleep(0.005)
     return True

@@ -11,7 +11,6 @@ import select
 import signal
 import socket
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
@@ -22,6 +21,7 @@ from cenote_security.walls.environment import scrubbed
 from cenote_security.walls.level import Home, Level
 from cenote_security.walls.loopback import PROXY_VARIABLES
 from cenote_security.walls.user_ids import PER_ZYGOTE
+from cenote_worker.patient_wait import PatientWait
 from cenote_worker.zygote import usage, warden
 from cenote_worker.zygote.birth import Birth, deliver, run_and_exit
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
@@ -209,8 +209,8 @@ class Zygote:
         """Kill everything that descends from here, then leave nothing behind."""
         wakeups = select.poll()
         wakeups.register(self._wakeup, select.POLLIN)
-        deadline = time.monotonic() + _END_SECONDS
-        while (left := self._children()) and time.monotonic() < deadline:
+        wait = PatientWait(_END_SECONDS)
+        while (left := self._children()) and wait.piece():
             _kill(left)
             wakeups.poll(_END_SECONDS * 100)
             self._reap()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import Message, hear, number, say
+from cenote_worker.patient_wait import is_ready
 from cenote_worker.zygote.origin import Origin
 from cenote_worker.zygote.strays import Birth, birth_of
 from cenote_worker.zygote.thinning import Candidate, expendable
@@ -47,7 +48,7 @@ class Copy:
             os.kill(self.pid, signal.SIGCONT)  # whoever has stopped it
             self.line.settimeout(WAKE_SECONDS)
             say(self.line, {"op": "live", **then})
-            heard = hear(self.line)
+            heard = hear(self.line) if is_ready(self.line, WAKE_SECONDS) else None
             pid = 0 if heard is None else number(heard.message, "pid")
         except (OSError, ValueError):
             return None

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Final
 
+from cenote_worker.patient_wait import PatientWait
 from cenote_worker.zygote.usage import descendants
 
 PATIENCE: Final = 5.0
@@ -38,9 +39,9 @@ def end_younger(than: Birth, spared: Collection[int]) -> bool:
 
     Orphans come to this process, which collects them: what has ended is not found again.
     """
-    deadline = time.monotonic() + PATIENCE
+    wait = PatientWait(PATIENCE)
     while found := [pid for pid in descendants(os.getpid()) if pid not in spared and birth_of(pid) > than]:
-        if time.monotonic() > deadline:
+        if not wait.piece():
             return False
         _kill(found)
         time.sleep(_PAUSE)

@@ -40,8 +40,10 @@ from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
 
-_PATIENCE = 0.005
-"""Seconds that threads get to finish what they were doing when the cell ended, and to be seen waiting."""
+_LOOKS = 10
+_PAUSE = 0.0005
+"""Seconds between two looks at threads that finish what they were doing when the cell ended, until they are seen
+waiting. So many looks, and not so many seconds: where they wait for a processor, so does who looks at them."""
 
 _SURVIVORS = ("openblas", "libarrow", "workqueue")
 """Parts of names of libraries with fork handlers of their own that were seen to work."""
@@ -61,7 +63,7 @@ _LIBRARIES = {
 
 _current_frames, _enumerate = sys._current_frames, threading.enumerate
 _main = threading.main_thread()
-_monotonic, _sleep = time.monotonic, time.sleep
+_sleep = time.sleep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,17 +128,19 @@ class ForkSafety:
 
     def _look(self, known: Collection[int]) -> list[NativeThread]:
         """Find out about each thread as soon as it waits. Gives those that went on running."""
-        deadline, mapped = _monotonic() + _PATIENCE, None
-        while True:
+        mapped = None
+        running: list[NativeThread] = []
+        for _ in range(_LOOKS):
             if not (unseen := self._unseen(known)):
                 return []
             mapped = mapped or MemoryMap()
             threads = native_threads.look_at(unseen, mapped)
             self._seen.update((thread.id, thread) for thread in threads if thread.library)
             running = [thread for thread in threads if not thread.library]
-            if not running or _monotonic() > deadline:
-                return running
-            _sleep(_PATIENCE / 10)
+            if not running:
+                return []
+            _sleep(_PAUSE)
+        return running
 
 
 def _python_threads(ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
