@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 from cenote.runtime import PythonRuntime
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.supervisor.edge import DoneReply, RefusedReply, VersionsReply
@@ -23,7 +25,7 @@ def ran(runtime: PythonRuntime, code: str) -> StepTrace:
 def _answer(call: Callable[..., None], *arguments: Any) -> Outcome:
     delivery = Delivery()
     call(*arguments, delivery)
-    return delivery.outcomes.get(timeout=30)
+    return delivery.outcomes.get(timeout=PATIENCE)
 
 
 def carry(runtime: PythonRuntime, step: int, *locations: Location) -> str:

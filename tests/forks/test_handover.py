@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from tests.descriptors import all_closed
+from tests.waiting import PATIENCE
 
 from cenote.runtime import IncompleteForkError, PythonRuntime
 from cenote_proto.v1 import checkpoint_pb2
@@ -107,7 +108,7 @@ def received(jail: Jail) -> HandedOver:
         try:
             return Receiver(ours, LIMIT, None, str, nullcontext).receive()
         finally:
-            acting.join(10)
+            acting.join(PATIENCE)
 
 
 def send(sock: socket.socket, **fields: object) -> None:

@@ -58,10 +58,10 @@ def test_threads_lose_nothing(good, sink):
 def test_a_thread_goes_on_after_its_cell(good, sink):
     good(
         "import threading\ngo, done = threading.Event(), threading.Event()\n"
-        "def later():\n    go.wait(10); print('later'); done.set()\nthreading.Thread(target=later).start()"
+        "def later():\n    go.wait(60); print('later'); done.set()\nthreading.Thread(target=later).start()"
     )
     assert "" == sink.out
-    good("go.set()\ndone.wait(10)")
+    good("go.set()\ndone.wait(60)")
     assert "later\n" == sink.out
 
 

@@ -4,6 +4,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
 from cenote_worker.in_jail.pacing import Pacer
@@ -45,7 +46,7 @@ def test_the_last_line_before_a_silence_is_passed_on(sink):
 
     sink.write = write
     output.write("stdout", "last\n")
-    assert arrived.wait(10)
+    assert arrived.wait(PATIENCE)
     assert sink.out.endswith("last\n")
     output.drain()
 
@@ -93,7 +94,7 @@ def test_a_stop_between_two_looks_is_not_lost():
     pacer._nudged = StoppedWhenCleared()
     assert pacer.start()
     pacer.nudge()
-    pacer._thread.join(5)
+    pacer._thread.join(PATIENCE)
     assert not pacer._thread.is_alive()
 
 

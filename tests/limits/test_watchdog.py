@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.waiting import PATIENCE
 
 from cenote_worker.supervisor.pressure import FILE, memory_trigger
 from cenote_worker.supervisor.tree import memory_of
@@ -65,10 +66,10 @@ def test_a_failure_stops_nobody_else() -> None:
     watchdog = Watchdog()
     first = Counted(fails=True)
     watchdog.add(first)
-    assert first.enough.wait(20)
+    assert first.enough.wait(PATIENCE)
     second = Counted(fails=False)
     watchdog.add(second)
-    assert second.enough.wait(20)
+    assert second.enough.wait(PATIENCE)
     watchdog.remove(first)
     watchdog.remove(second)
 
@@ -94,10 +95,10 @@ def test_short_memory_makes_it_look_at_once(
     quick, slow = Counted(), Counted(rest=60)
     for one in (slow, quick):
         watchdog.add(one)
-        assert one.enough.wait(20)
+        assert one.enough.wait(PATIENCE)
         one.enough.clear()
     say()
-    assert quick.enough.wait(20)
+    assert quick.enough.wait(PATIENCE)
     assert not slow.enough.is_set()
     for one in (slow, quick):
         watchdog.remove(one)

@@ -11,7 +11,7 @@ from typing import Any, get_overloads
 import pytest
 from tests.escape.arena import worker_of
 from tests.processes import kill
-from tests.waiting import until_async
+from tests.waiting import PATIENCE, until_async
 
 from cenote.harness import Patch
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
@@ -77,13 +77,13 @@ async def test_cancelling_an_execute_interrupts_the_cell() -> None:
     async with AsyncPythonRuntime() as runtime:
         started = asyncio.Event()
         task = asyncio.create_task(
-            runtime.execute("print('go')\nimport time\ntime.sleep(60)", on_output=lambda *_: started.set())
+            runtime.execute("print('go')\nimport time\ntime.sleep(600)", on_output=lambda *_: started.set())
         )
-        await asyncio.wait_for(started.wait(), 20)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert "2" == (await asyncio.wait_for(runtime.execute("1 + 1"), 20)).value
+        assert "2" == (await asyncio.wait_for(runtime.execute("1 + 1"), PATIENCE)).value
 
 
 async def test_many_runtimes_at_once() -> None:

@@ -65,10 +65,10 @@ def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:
             heard.set()
             runtime.interrupt()
 
-    result = runtime.execute("print('ready')\nimport time\ntime.sleep(60)", on_output=listen)
+    result = runtime.execute("print('ready')\nimport time\ntime.sleep(600)", on_output=listen)
     assert heard.is_set()
     assert result.error.reason == "interrupt"
-    assert result.duration < 50
+    assert result.duration < 500
 
 
 def test_endless_output_is_bounded(make_runtime) -> None:
@@ -195,7 +195,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     assert status.memory > 1_000_000
     assert status.processes >= 1
     runtime.close()
-    thread.join(20)
+    thread.join(PATIENCE)
     assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]
 
 
@@ -223,7 +223,7 @@ def test_callers_queue(runtime: PythonRuntime) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(PATIENCE)
     assert all(result.stdout.strip() == result.value for result in results)
     assert list(range(1, 21)) == sorted(result.step for result in results)
 
@@ -300,12 +300,12 @@ def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
 async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on() -> None:
     """Nobody waits for it: the next cell has the runtime."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
-        cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+        cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(600)"))
         await asyncio.sleep(0)
         cell.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cell
-        await asyncio.wait_for(runtime.execute("1"), 20)
+        await asyncio.wait_for(runtime.execute("1"), PATIENCE)
 
 
 async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
@@ -313,10 +313,10 @@ async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() 
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
         await runtime.execute("x = 1")
         for turns in range(40):
-            cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(60)"))
+            cell = asyncio.ensure_future(runtime.execute("import time\ntime.sleep(600)"))
             for _ in range(1 + turns % 4):
                 await asyncio.sleep(0)
             cell.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await cell
-            assert "1" == (await asyncio.wait_for(runtime.execute("x"), 20)).value
+            assert "1" == (await asyncio.wait_for(runtime.execute("x"), PATIENCE)).value

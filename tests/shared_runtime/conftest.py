@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import ExecutionResult, Function, PythonRuntime
 from cenote_security.policy import SandboxPolicy
@@ -22,7 +22,7 @@ class Gate:
 
     def wait(self) -> None:
         self.reached.set()
-        self.opened.wait(20)
+        self.opened.wait()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def start(gate: Gate, waiting: Callable[[], int]) -> Iterator[Callable[..., Futu
             if waits:
                 until(lambda: waiting() == before + 1)
             else:
-                assert gate.reached.wait(20)
+                assert gate.reached.wait(PATIENCE)
             return future
 
         yield run

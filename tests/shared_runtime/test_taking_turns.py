@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
@@ -28,7 +28,7 @@ def test_cells_run_in_the_order_in_which_they_came(
     turns = [1, 2, 3, 1, 1, 0, 2, 3, 0, 1]
     waiting = [start(authors[number], f"order.append({number})", waits=True) for number in turns]
     gate.opened.set()
-    assert all(future.result(20).success for future in (first, *waiting))
+    assert all(future.result(PATIENCE).success for future in (first, *waiting))
     assert turns == runtime.retrieve("order")
 
 
@@ -38,7 +38,7 @@ def test_status_is_answered_while_a_cell_runs(runtime: PythonRuntime, gate: Any,
     cell = start(ana, "gate()")
     assert [(1, "ana")] * 3 == [(s.step, s.author) for s in (who.status() for who in (runtime, ana, ben))]
     gate.opened.set()
-    cell.result(20)
+    cell.result(PATIENCE)
     assert (None, "") == (ben.status().step, ben.status().author)
 
 
@@ -52,14 +52,12 @@ def test_a_question_does_not_wait_for_others_cells(
     bens = start(ben, "x = 1", waits=True)
     with ThreadPoolExecutor(2) as pool:
         by_eva = pool.submit(eva.retrieve, "x")
-        while waiting() < 2:
-            threading.Event().wait(0.005)
+        until(lambda: waiting() == 2)
         by_ben = pool.submit(ben.retrieve, "x")
-        while waiting() < 3:
-            threading.Event().wait(0.005)
+        until(lambda: waiting() == 3)
         gate.opened.set()
-        assert (0, 1) == (by_eva.result(20), by_ben.result(20))
-    assert all(future.result(20).success for future in (running, bens))
+        assert (0, 1) == (by_eva.result(PATIENCE), by_ben.result(PATIENCE))
+    assert all(future.result(PATIENCE).success for future in (running, bens))
 
 
 def test_an_author_interrupts_only_their_own(runtime: PythonRuntime, gate: Any, start: Start) -> None:
@@ -70,11 +68,11 @@ def test_an_author_interrupts_only_their_own(runtime: PythonRuntime, gate: Any, 
         assert [False, False] == [twin.interrupt(), ben.interrupt()]
         assert not cell.done()
         assert ana.interrupt()
-        assert "interrupt" == cell.result(20).error.reason
+        assert "interrupt" == cell.result(PATIENCE).error.reason
         gate.reached.clear()
     cell = start(ana, "gate()")
     assert runtime.interrupt()
-    assert "interrupt" == cell.result(20).error.reason
+    assert "interrupt" == cell.result(PATIENCE).error.reason
     assert not ana.interrupt()
 
 
@@ -84,8 +82,8 @@ def test_an_interrupt_does_not_reach_what_waits(runtime: PythonRuntime, gate: An
     running = start(ana, "gate()")
     waiting = [start(ben, "'ben'", waits=True), start(ana, "'ana'", waits=True)]
     assert ana.interrupt()
-    assert "interrupt" == running.result(20).error.reason
-    assert ["'ben'", "'ana'"] == [future.result(20).value for future in waiting]
+    assert "interrupt" == running.result(PATIENCE).error.reason
+    assert ["'ben'", "'ana'"] == [future.result(PATIENCE).value for future in waiting]
 
 
 def test_who_leaves_takes_back_what_waits(runtime: PythonRuntime, gate: Any, start: Start) -> None:
@@ -97,10 +95,10 @@ def test_who_leaves_takes_back_what_waits(runtime: PythonRuntime, gate: Any, sta
     ana.close()
     for future in taken_back:
         with pytest.raises(RuntimeClosedError, match="nothing ran"):
-            future.result(20)
+            future.result(PATIENCE)
     assert not running.done()
     gate.opened.set()
-    assert ["'ben'", "False"] == [running.result(20).value, others.result(20).value]
+    assert ["'ben'", "False"] == [running.result(PATIENCE).value, others.result(PATIENCE).value]
 
 
 def test_who_leaves_stops_what_runs(runtime: PythonRuntime, good: Callable, gate: Any, start: Start) -> None:
@@ -109,8 +107,8 @@ def test_who_leaves_stops_what_runs(runtime: PythonRuntime, good: Callable, gate
     running = start(ana, "kept = 1\ngate()\nkept = 2")
     waiting = start(ben, "kept", waits=True)
     ana.close()
-    assert "interrupt" == running.result(20).error.reason
-    assert "1" == waiting.result(20).value
+    assert "interrupt" == running.result(PATIENCE).error.reason
+    assert "1" == waiting.result(PATIENCE).value
 
 
 def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start: Start) -> None:
@@ -121,7 +119,7 @@ def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start
     if child == 0:
         status = 1
         try:
-            signal.alarm(10)
+            signal.alarm(round(PATIENCE))
             ana.close()
             status = 0
         finally:
@@ -129,7 +127,7 @@ def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start
     assert 0 == os.waitpid(child, 0)[1]
     assert 1 == runtime.status().step
     gate.opened.set()
-    assert "'went on'" == cell.result(20).value
+    assert "'went on'" == cell.result(PATIENCE).value
 
 
 async def test_cancelling_a_call_stops_its_cell_alone() -> None:
@@ -137,9 +135,9 @@ async def test_cancelling_a_call_stops_its_cell_alone() -> None:
     async with AsyncPythonRuntime() as runtime:
         ana, ben = await runtime.attach("ana"), await runtime.attach("ben")
         heard = asyncio.Event()
-        code = "print('go')\nimport asyncio\nawait asyncio.sleep(60)"
+        code = "print('go')\nimport asyncio\nawait asyncio.sleep(600)"
         running = asyncio.create_task(ben.execute(code, on_output=lambda *_: heard.set()))
-        await asyncio.wait_for(heard.wait(), 20)
+        await asyncio.wait_for(heard.wait(), PATIENCE)
         waiting = asyncio.create_task(ana.execute("ran = True"))
         await asyncio.sleep(0)
         waiting.cancel()
