@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import pytest
 from tests.limits.conftest import StartRuntime
 from tests.overdue import LIMITS, overdue
+from tests.processes import kernel_kills
 
 from cenote.runtime import ErrorInfo, ExecutionResult
 
@@ -251,9 +251,3 @@ def test_a_suicide_is_no_memory_kill(start_runtime: StartRuntime, mode: str) -> 
         before = kernel_kills()
         reason = failed(runtime.execute("import os\nos.kill(os.getpid(), 9)")).reason
     assert "killed" == reason
-
-
-def kernel_kills() -> int:
-    """For want of memory, on the whole machine, where other tests run out of it."""
-    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    return int(counts["oom_kill"])
