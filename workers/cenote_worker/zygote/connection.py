@@ -33,6 +33,10 @@ _STARTS_AT_ONCE: Final = 32
 
 _END_SECONDS: Final = 2.0
 
+_CLEAN_SECONDS: Final = 20.0
+"""For a zygote to end its jails and remove their folders, which are left if it is killed over it. It takes a moment
+where the machine has time for that. One that still loads modules has none, and does not hear."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ZygoteFacts:
@@ -139,7 +143,7 @@ class Connection:
             self._news.notify_all()
         if self._lingers:
             self._process.disown()
-        elif self._process.wait(_END_SECONDS) is None:
+        elif self._process.wait(_END_SECONDS if self._facts is None else _CLEAN_SECONDS) is None:
             self._process.kill()
         self._socket.close()
 
