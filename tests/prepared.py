@@ -90,7 +90,7 @@ class Prepared:
     def close(self) -> None:
         """What was started goes on."""
         self._line.close()
-        self._process.wait(30)
+        self._process.wait(60)
 
 
 class Server:
