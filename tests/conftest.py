@@ -201,13 +201,6 @@ def _orphans(mark: int) -> dict[int, str]:
     return found
 
 
-def _orphans_after(mark: int, grace: float) -> dict[int, str]:
-    deadline = time.monotonic() + grace
-    while (found := _orphans(mark)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return found
-
-
 def _visible_entries(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith((".", "__pycache__"))}
 
@@ -223,9 +216,14 @@ class Leftovers:
         os.environ["TMPDIR"] = str(self.folder)
 
     def describe(self, grace: float) -> list[str]:
-        lines = [
-            f"process {pid} is still alive: {line}" for pid, line in _orphans_after(self.mark, grace).items()
-        ]
+        """What is still there after so many seconds: whatever ends may also have files to remove."""
+        deadline = time.monotonic() + grace
+        while (lines := self._found()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        return lines
+
+    def _found(self) -> list[str]:
+        lines = [f"process {pid} is still alive: {line}" for pid, line in _orphans(self.mark).items()]
         files = {name for name in _visible_entries(self.folder) if not name.startswith("pytest-of-")}
         lines += [f"left in the temporary folder: {name}" for name in sorted(files)]
         return lines + [

@@ -85,6 +85,12 @@ def children_of(pid: int) -> list[int]:
     return children
 
 
+def kernel_kills() -> int:
+    """For want of memory, on the whole machine, where other tests run out of it."""
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return int(counts.get("oom_kill", 0))
+
+
 def tree_of(pid: int) -> list[int]:
     """A process and all below it."""
     return [pid, *(deeper for child in children_of(pid) for deeper in tree_of(child))]

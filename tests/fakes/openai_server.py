@@ -113,11 +113,12 @@ class OpenAIServer:
         self._lock = threading.Lock()
         self._http = _Server(("127.0.0.1", 0), _Handler)
         self._http.scenario = self
+        self.address: tuple[str, int] = ("127.0.0.1", self._http.server_address[1])
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}/v1"
+        return f"http://127.0.0.1:{self.address[1]}/v1"
 
     def take(self, request: Request) -> Reply:
         with self._lock:

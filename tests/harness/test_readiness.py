@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.harness.counting import calls
 from tests.harness.lines import Line
+from tests.waiting import PATIENCE
 
 from cenote.harness import ExecutionState, Slice
 from cenote.harness.past import Past
@@ -97,7 +98,7 @@ def test_a_step_waits_for_no_question() -> None:
     with line.history.beside(SlicedLines).lock:
         step = Thread(target=line.run, args=["last = call(last)\nv = 1"], kwargs={"writes": ["last"]})
         step.start()
-        step.join(10)
+        step.join(PATIENCE)
         assert not step.is_alive()
     assert unprepared(line.history, "last", 7) == line.state.slice("last")
 

@@ -1,6 +1,7 @@
 """Errors say what was probably meant."""
 
 import sys
+import time
 
 import pytest
 
@@ -176,8 +177,6 @@ def test_a_large_namespace_costs_little(failing, good):
 
 
 def failing_duration(failing):
-    import time
-
-    started = time.perf_counter()
+    started = time.process_time()
     failing("nam_5")
-    return time.perf_counter() - started
+    return time.process_time() - started

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from tests.waiting import until
 
 INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 
@@ -83,8 +84,10 @@ def test_stops_a_coroutine_that_will_not_be_cancelled(failing, good):
     """The second interrupt is raised at once; the loop can still be used afterwards."""
     code = (
         "import asyncio, os, signal\nloop = asyncio.get_running_loop()\n"
-        "for when in (0.01, 0.05): loop.call_later(when, os.kill, os.getpid(), signal.SIGINT)\n"
-        "while True:\n    try:\n        await asyncio.sleep(0.2)\n    except asyncio.CancelledError: tries = 1\n"
+        "def interrupt(): loop.call_later(0.01, os.kill, os.getpid(), signal.SIGINT)\n"
+        "interrupt()\n"
+        "while True:\n    try:\n        await asyncio.sleep(0.2)\n"
+        "    except asyncio.CancelledError:\n        tries = 1\n        interrupt()\n"
         "    if 'stop' in globals(): break"
     )
     assert "interrupt" == failing(code).reason
@@ -119,3 +122,33 @@ def test_stops_a_nested_run(failing):
         "asyncio.run(wait())"
     )
     assert "interrupt" == failing(code).reason
+
+
+def test_stops_a_nested_run_that_has_just_begun(failing, kernel):
+    """Its thread has been started, and nobody waits for it yet."""
+    code = (
+        "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
+        "clean, begun, plain = False, threading.Event(), threading.Thread.start\n"
+        "async def wait():\n    global clean\n    begun.set()\n"
+        "    try: await asyncio.sleep(600)\n    finally: clean = True\n"
+        "def start(thread):\n    plain(thread)\n    begun.wait()\n    os.kill(os.getpid(), signal.SIGINT)\n"
+        "threading.Thread.start = start\n"
+        "try: asyncio.run(wait())\nfinally: threading.Thread.start = plain"
+    )
+    assert "interrupt" == failing(code).reason
+    until(lambda: kernel.namespace["clean"])
+
+
+def test_stops_a_cell_whose_nested_run_has_just_ended(failing, monkeypatch):
+    """There is nothing to cancel any more, which is no error of the cell's."""
+    monkeypatch.setattr("cenote_worker.in_jail.event_loop._PATIENCE", 0.01)
+    code = (
+        "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
+        "over = threading.Event()\n"
+        "async def work():\n    loop = asyncio.get_running_loop()\n    plain = loop.close\n"
+        "    def close():\n        plain()\n        os.kill(os.getpid(), signal.SIGINT)\n        over.wait()\n"
+        "    loop.close = close\n"
+        "try: asyncio.run(work())\nfinally: over.set()"
+    )
+    error = failing(code)
+    assert ("interrupt", "KeyboardInterrupt") == (error.reason, error.type)

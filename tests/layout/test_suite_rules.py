@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import kill
 
 CONFTEST = Path(__file__).resolve().parents[1] / "conftest.py"
 CLEAN = "def test_it(tmp_path): (tmp_path / 'file').touch()"
 ORPHAN = (
     "import subprocess\n"
-    "def test_it(): subprocess.run(['sh', '-c', 'env -i setsid sleep 5 >/dev/null 2>&1 &'])"
+    "def test_it(): subprocess.run(['sh', '-c', 'env -i setsid sleep 600 >/dev/null 2>&1 &'])"
 )
 TEMPORARY = "import tempfile\ndef test_it(): tempfile.mkdtemp(prefix='forgotten-')"
 ADDRESSED = "import pytest\n@pytest.mark.parametrize('x', [object()], ids=repr)\ndef test_it(x): pass"
@@ -44,7 +45,9 @@ def test_leftovers_fail_a_run(tmp_path: Path) -> None:
     """Even a process in a session of its own, with an empty environment and a dead parent, is found."""
     done = run_suite(tmp_path, ORPHAN, TEMPORARY, BESIDE)
     assert (1, True) == (done.returncode, "3 passed" in done.stdout), done.stdout + done.stderr
-    assert "is still alive: sleep 5" in done.stdout
+    found = re.search(r"process (\d+) is still alive: .*sleep 600", done.stdout)
+    assert found is not None, done.stdout
+    kill(int(found[1]))
     assert "left in the temporary folder: forgotten-" in done.stdout
     assert "left beside the sources: stray" in done.stdout
 

@@ -38,7 +38,7 @@ def start_runtime() -> Iterator[StartRuntime]:
     made: list[PythonRuntime] = []
 
     def start(**policy: Any) -> PythonRuntime:
-        small = {"memory": "96MiB", "disk": "64MiB", "cell_timeout": 30, "preload": ()}
+        small = {"memory": "96MiB", "disk": "64MiB", "cell_timeout": 100, "preload": ()}
         made.append(PythonRuntime(sandbox=SandboxPolicy(**{**small, **policy})))
         return made[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
@@ -147,11 +148,12 @@ def test_every_body_gives_an_error_of_bounded_length(status: int, body: str) -> 
     assert len(str(refused)) < MAX_MESSAGE + MAX_CODE + 300
 
 
-@pytest.mark.timeout(5)
 @pytest.mark.parametrize("piece", ["<script", "<", "<style>", "litellm.Error", "Exception - "])
 def test_a_hostile_page_costs_little_time(piece: str) -> None:
     """Tags that are opened a hundred thousand times and never closed are read once."""
-    assert len(bounded(f"<html>{piece * 100_000}")) <= MAX_MESSAGE + 1
+    page, started = f"<html>{piece * 100_000}", time.process_time()
+    assert len(bounded(page)) <= MAX_MESSAGE + 1
+    assert 5 > time.process_time() - started
 
 
 def test_bounded_is_one_line() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import aclosing
 
@@ -21,6 +22,7 @@ from fakes.openai_server import (
     stream,
     usage,
 )
+from tests.waiting import PATIENCE
 
 from cenote.models import (
     ContextLengthError,
@@ -44,8 +46,6 @@ from cenote_security.errors import UsageError
 KEY = "sk-very-secret-0123456789"
 PROMPT = [Message.system("Be brief."), Message.user("Grüße?")]
 TEXT = "Grüße, 🌍! ```python\nx = 1\n```"
-IDLE = 5.0
-
 Connect = Callable[[OpenAIServer], Model]
 
 
@@ -55,7 +55,7 @@ def openai_server(server: OpenAIServer, naps: Naps) -> Model:
         api_key=KEY,
         base_url=server.url,
         trust_env=False,
-        idle_timeout=IDLE,
+        idle_timeout=PATIENCE,
         retry=RetryPolicy(attempts=3),
         waits=naps.waits,
         temperature=0.5,
@@ -68,7 +68,7 @@ def litellm(server: OpenAIServer, naps: Naps) -> Model:
         api_key=KEY,
         custom_llm_provider="openai",
         api_base=server.url,
-        idle_timeout=IDLE,
+        idle_timeout=PATIENCE,
         retry=RetryPolicy(attempts=3),
         waits=naps.waits,
         temperature=0.5,
@@ -296,7 +296,7 @@ async def test_closing_the_stream_hangs_up(connect: Connect) -> None:
     with OpenAIServer([stream(delta("first"), delta("second"), ending="stall")]) as server:
         async with aclosing(connect(server).stream(PROMPT)) as chunks:
             assert "first" == await anext(chunks)
-        assert await asyncio.to_thread(server.hung_up.wait, 30)
+        assert await asyncio.to_thread(server.hung_up.wait, PATIENCE)
 
 
 async def test_cancelling_the_task_hangs_up(connect: Connect) -> None:
@@ -306,7 +306,7 @@ async def test_cancelling_the_task_hangs_up(connect: Connect) -> None:
         assert "first" == await anext(chunks)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(chunks), 0.05)
-        assert await asyncio.to_thread(server.hung_up.wait, 30)
+        assert await asyncio.to_thread(server.hung_up.wait, PATIENCE)
 
 
 async def test_answers_run_side_by_side(connect: Connect) -> None:
@@ -332,11 +332,14 @@ async def test_nothing_is_sent_before_the_first_item_is_asked_for(connect: Conne
 
 
 async def test_an_unreachable_server_is_unavailable(connect: Connect) -> None:
-    """Nobody listens there any more."""
+    """Nobody listens there any more, nor can anybody else of the machine: a port that is free may be anybody's."""
     with OpenAIServer([]) as server:
         model = connect(server)
-    with pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"):
-        await model.complete(PROMPT)
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        place.bind(server.address)
+        with pytest.raises(ModelUnavailableError, match="gave up after 3 attempts"):
+            await model.complete(PROMPT)
 
 
 @pytest.mark.parametrize("given", [None, "", " ", 5])

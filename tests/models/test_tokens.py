@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from itertools import islice
 from pathlib import Path
 
@@ -76,11 +77,12 @@ def test_a_cut_before_a_space_changes_no_count() -> None:
     assert whole == sum(tokens.count_tokens(part) for part in tokens.pieces(text, 70))
 
 
-@pytest.mark.timeout(30)
 @pytest.mark.parametrize("text", [" ", "\n", "a", "^", "\t ", "é"])
 def test_long_runs_count(text: str) -> None:
     """A million spaces, as broken programs print them, overflow the tokenizer's stack when taken at once."""
+    started = time.process_time()
     assert tokens.count_tokens(text * 1_000_000) > 1_000
+    assert 30 > time.process_time() - started
 
 
 def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -47,7 +47,7 @@ def test_a_forked_child_makes_its_own() -> None:
             os.waitpid(pid, 0)
             print("parent:", runtime.execute("x").value)
     """
-    out, err = script(code).communicate(timeout=60)
+    out, err = script(code).communicate(timeout=PATIENCE)
     assert "refused: this runtime belongs to the process that forked this one" in out, err
     assert "own: 42" in out
     assert "parent: 1" in out
@@ -69,7 +69,7 @@ def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
             print(result.state, result.error.reason, runtime.execute("x").value)
             print(runtime.execute("import signal; signal.getsignal(signal.SIGTERM).name").value)
     """
-    out, err = script(code).communicate(timeout=60)
+    out, err = script(code).communicate(timeout=PATIENCE)
     assert "kept time 1\n'SIG_DFL'\n" == out, err
 
 
@@ -81,7 +81,7 @@ def test_control_c_stops_the_cell_and_the_script() -> None:
         def listen(stream, text): print(text, flush=True)
         with PythonRuntime() as runtime:
             try:
-                runtime.execute("print('go')\\nimport time\\ntime.sleep(100)", on_output=listen)
+                runtime.execute("print('go')\\nimport time\\ntime.sleep(600)", on_output=listen)
             except KeyboardInterrupt:
                 print("interrupted", runtime.execute("'usable'").value, flush=True)
         """
@@ -113,7 +113,7 @@ def test_closing_twice_and_while_a_cell_runs() -> None:
     results = []
     thread = threading.Thread(
         target=lambda: results.append(
-            runtime.execute("print('go')\nimport time\ntime.sleep(100)", on_output=lambda *_: started.set())
+            runtime.execute("print('go')\nimport time\ntime.sleep(600)", on_output=lambda *_: started.set())
         )
     )
     thread.start()
@@ -141,7 +141,7 @@ def test_many_runtimes_leave_nothing_behind() -> None:
             for thread in threads:
                 thread.start()
             for thread in threads:
-                thread.join(60)
+                thread.join(PATIENCE)
         assert sorted(str(n * 2) for n in range(50)) == sorted(map(str, values))
 
 
@@ -159,7 +159,7 @@ def test_questions_from_many_threads() -> None:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(PATIENCE)
         assert 400 == len(answers)
         assert "1" == runtime.execute("x").value
 

@@ -305,9 +305,9 @@ def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
 def test_a_value_that_hangs_while_it_is_pickled(make_runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fetching runs the jail's code too; it has a time limit and is interrupted like a cell."""
     runtime = make_runtime()
-    runtime.execute("import time\nclass Slow:\n    def __reduce__(self): time.sleep(60)\nx = Slow(); y = 1")
-    with monkeypatch.context() as patched:
-        patched.setattr("cenote_worker.hosted.asks.FETCH_TIMEOUT", 0.3)
+    runtime.execute("import time\nclass Slow:\n    def __reduce__(self): time.sleep(600)\nx = Slow(); y = 1")
+    with monkeypatch.context() as hurry:
+        hurry.setattr("cenote_worker.hosted.asks.FETCH_TIMEOUT", 0.3)
         with pytest.raises(NotTransferableError, match="KeyboardInterrupt"):
             runtime.share("x")
     assert 1 == runtime.retrieve("y")

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
@@ -53,11 +52,9 @@ def test_a_question_does_not_wait_for_others_cells(
     bens = start(ben, "x = 1", waits=True)
     with ThreadPoolExecutor(2) as pool:
         by_eva = pool.submit(eva.retrieve, "x")
-        while waiting() < 2:
-            threading.Event().wait(0.005)
+        until(lambda: waiting() == 2)
         by_ben = pool.submit(ben.retrieve, "x")
-        while waiting() < 3:
-            threading.Event().wait(0.005)
+        until(lambda: waiting() == 3)
         gate.opened.set()
         assert (0, 1) == (by_eva.result(PATIENCE), by_ben.result(PATIENCE))
     assert all(future.result(PATIENCE).success for future in (running, bens))
@@ -122,7 +119,7 @@ def test_a_forked_process_stops_nothing(runtime: PythonRuntime, gate: Any, start
     if child == 0:
         status = 1
         try:
-            signal.alarm(10)
+            signal.alarm(round(PATIENCE))
             ana.close()
             status = 0
         finally:
@@ -138,7 +135,7 @@ async def test_cancelling_a_call_stops_its_cell_alone() -> None:
     async with AsyncPythonRuntime() as runtime:
         ana, ben = await runtime.attach("ana"), await runtime.attach("ben")
         heard = asyncio.Event()
-        code = "print('go')\nimport asyncio\nawait asyncio.sleep(60)"
+        code = "print('go')\nimport asyncio\nawait asyncio.sleep(600)"
         running = asyncio.create_task(ben.execute(code, on_output=lambda *_: heard.set()))
         await asyncio.wait_for(heard.wait(), PATIENCE)
         waiting = asyncio.create_task(ana.execute("ran = True"))

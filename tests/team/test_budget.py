@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.waiting import PATIENCE
 
 from cenote.team.budget import NANO, Account, Amount, Budget
 from cenote.team.errors import BudgetExceededError
@@ -149,7 +150,7 @@ def test_concurrent_calls_never_overspend(limit: int, calls: list[tuple[int, flo
             treasury.settle(ticket, tokens(used))
 
     async def all_calls() -> list[int | BaseException]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return await asyncio.gather(*(call(*each) for each in calls), return_exceptions=True)
 
     results = asyncio.run(all_calls())
@@ -168,7 +169,7 @@ async def test_a_waiting_call_goes_on_when_another_is_settled_from_a_thread() ->
     await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(treasury.settle, first, Amount())
-    assert 2 == await asyncio.wait_for(waiting, 5)
+    assert 2 == await asyncio.wait_for(waiting, PATIENCE)
 
 
 async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
@@ -179,7 +180,7 @@ async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
     await asyncio.sleep(0)
     waiting.cancel()
     treasury.settle(first, Amount())
-    assert 2 == await asyncio.wait_for(treasury.reserve(tokens(10)), 5)
+    assert 2 == await asyncio.wait_for(treasury.reserve(tokens(10)), PATIENCE)
 
 
 async def test_time_runs_from_the_first_task_on() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.models import ScriptedModel
 from cenote.runtime import Function, ObjectReference
@@ -50,14 +51,14 @@ class Gate:
         return Function(arrive, host=True)
 
     def agent(self, team: Team, name: str) -> Member:
-        code = "await arrive()\nimport time\ntime.sleep(60)"
+        code = "await arrive()\nimport time\ntime.sleep(600)"
         model = ScriptedModel([block(code), "Done."])
         return team.add(name, model=model, functions=[self.injected()])
 
 
 async def is_free(member: Member) -> bool:
     """Whether the member's runtime answers, as it does not while a cell sleeps there."""
-    result = await asyncio.wait_for(member.runtime.execute("6 * 7"), 15)
+    result = await asyncio.wait_for(member.runtime.execute("6 * 7"), PATIENCE)
     return result.value == "42"
 
 
@@ -138,7 +139,7 @@ async def test_whoever_wins_ends_the_others(choose: Callable[..., Step]) -> None
             "quick", model=model, functions=[Function(gate.reached.wait, host=True, name="sleeping")]
         )
         plan = choose(Step(sleeper, "Slow.", gives="y"), Step(quick, "Quick.", gives="y"))
-        outcome = await asyncio.wait_for(plan.run(), 30)
+        outcome = await asyncio.wait_for(plan.run(), PATIENCE)
         assert ("First.", "int") == (outcome.answer, outcome.reference.type)
         assert await is_free(sleeper)
         assert ["failed", "done"] == [step.status for step in team.state.steps]

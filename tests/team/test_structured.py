@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.team.errors import NoSuccessError
 from cenote.team.structured import all_of, first_of, first_success, to_its_end
@@ -92,7 +93,7 @@ async def test_what_a_job_waits_for_may_be_cancelled_by_somebody_else() -> None:
     async def waits() -> str:
         return await future
 
-    assert "b" == await asyncio.wait_for(first_success([waits(), stage.job("b", 5)]), 5)
+    assert "b" == await asyncio.wait_for(first_success([waits(), stage.job("b", 5)]), PATIENCE)
 
 
 async def test_what_must_not_be_left_half_done_is_not() -> None:

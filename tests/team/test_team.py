@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.agent import AgentBusyError
 from cenote.models import ScriptedModel
@@ -196,10 +197,10 @@ async def test_a_refused_agent_takes_no_place() -> None:
 async def test_time_is_part_of_the_budget() -> None:
     """A cell that would run on is ended when the team's seconds are over."""
     async with Team("hasty", sandbox=SMALL, budget=Budget(seconds=1.5)) as team:
-        team.add("only", model=says(block("import time\ntime.sleep(60)"), "Done."))
+        team.add("only", model=says(block("import time\ntime.sleep(600)"), "Done."))
         with pytest.raises(BudgetExceededError, match="seconds"):
             await team.run("Wait.")
-        result = await asyncio.wait_for(team["only"].runtime.execute("1 + 1"), 10)
+        result = await asyncio.wait_for(team["only"].runtime.execute("1 + 1"), PATIENCE)
         assert "2" == result.value
         with pytest.raises(BudgetExceededError, match="seconds"):
             await team.run("Again.")
@@ -222,19 +223,19 @@ async def test_cancelling_a_team_ends_what_its_agents_do() -> None:
     async def enter() -> None:
         entered.set()
 
-    worker = says(block("await enter()\nimport time\ntime.sleep(60)"), "Done.")
+    worker = says(block("await enter()\nimport time\ntime.sleep(600)"), "Done.")
     async with Team("cancel", sandbox=SMALL) as team:
         team.add("lead", model=says(block("await worker.run('Sleep.')"), "Done."))
         team.add("worker", model=worker, functions=[Function(enter, host=True)])
         tasks_before = asyncio.all_tasks()
         run = asyncio.ensure_future(team.run("Direct."))
-        await asyncio.wait_for(entered.wait(), 20)
+        await asyncio.wait_for(entered.wait(), PATIENCE)
         run.cancel()
         with pytest.raises(asyncio.CancelledError):
             await run
         assert tasks_before == asyncio.all_tasks()
         for name in ("lead", "worker"):
-            result = await asyncio.wait_for(team[name].runtime.execute("6 * 7"), 10)
+            result = await asyncio.wait_for(team[name].runtime.execute("6 * 7"), PATIENCE)
             assert "42" == result.value
 
 
@@ -256,13 +257,13 @@ async def test_a_sub_agent_that_was_not_awaited_ends_with_its_parent() -> None:
         team.add("lead", model=lead, functions=[Function(worker_at_work, host=True)])
         team.add(
             "worker",
-            model=says(block("await enter()\nimport time\ntime.sleep(60)"), "Done."),
+            model=says(block("await enter()\nimport time\ntime.sleep(600)"), "Done."),
             functions=[Function(enter, host=True)],
         )
         tasks_before = asyncio.all_tasks()
-        assert "Done." == (await asyncio.wait_for(team.run("Direct."), 20)).content
+        assert "Done." == (await asyncio.wait_for(team.run("Direct."), PATIENCE)).content
         assert tasks_before == asyncio.all_tasks()
-        result = await asyncio.wait_for(team["worker"].runtime.execute("6 * 7"), 10)
+        result = await asyncio.wait_for(team["worker"].runtime.execute("6 * 7"), PATIENCE)
         assert "42" == result.value
 
 
@@ -298,7 +299,7 @@ print(await first)
         team.add(
             "w", model=says(block("await working()"), "First."), functions=[Function(working, host=True)]
         )
-        await asyncio.wait_for(team.run("Ask twice."), 20)
+        await asyncio.wait_for(team.run("Ask twice."), PATIENCE)
     assert shown(lead, 1).startswith(f"Output:\n{AgentBusyError()}\nFirst.")
 
 
@@ -316,11 +317,11 @@ async def test_being_asked_while_busy_disturbs_nothing() -> None:
             "w", model=says(block("await working()"), "Worked."), functions=[Function(working, host=True)]
         )
         run = asyncio.ensure_future(team.run("Direct."))
-        await asyncio.wait_for(at_work.wait(), 20)
+        await asyncio.wait_for(at_work.wait(), PATIENCE)
         with pytest.raises(AgentBusyError):
             await team.run("Something else.")
         go_on.set()
-        assert "Done." == (await asyncio.wait_for(run, 20)).content
+        assert "Done." == (await asyncio.wait_for(run, PATIENCE)).content
         assert 2 == team["w"].meter.calls
 
 
@@ -362,16 +363,16 @@ async def test_closing_the_events_ends_the_work() -> None:
     async def enter() -> None:
         entered.set()
 
-    model = says(block("await enter()\nimport time\ntime.sleep(60)"), "Done.")
+    model = says(block("await enter()\nimport time\ntime.sleep(600)"), "Done.")
     async with Team("loud", sandbox=SMALL) as team:
         team.add("only", model=model, functions=[Function(enter, host=True)])
         tasks_before = asyncio.all_tasks()
         events = team.stream_events("Begin.")
         assert "code" == (await anext(events)).type.value
-        await asyncio.wait_for(entered.wait(), 20)
+        await asyncio.wait_for(entered.wait(), PATIENCE)
         await events.aclose()
         assert tasks_before == asyncio.all_tasks()
-        result = await asyncio.wait_for(team["only"].runtime.execute("6 * 7"), 10)
+        result = await asyncio.wait_for(team["only"].runtime.execute("6 * 7"), PATIENCE)
         assert "42" == result.value
 
 

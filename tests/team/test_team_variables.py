@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.waiting import PATIENCE
 
 from cenote.models import Message, ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, ObjectReference, PythonRuntime, Variable
@@ -100,7 +101,7 @@ async def test_waiting_ends_with_a_version_above_the_one_that_is_known() -> None
     await asyncio.sleep(0)
     assert not waiting.done()
     await asyncio.to_thread(variables.put, "cleaned", reference())
-    assert 3 == (await asyncio.wait_for(waiting, 5)).version
+    assert 3 == (await asyncio.wait_for(waiting, PATIENCE)).version
 
 
 def test_an_agent_is_told_once_of_what_it_holds() -> None:
@@ -178,9 +179,9 @@ async def test_a_value_that_others_replaced_is_noticed_in_the_next_observation()
         team.variables.put("x", await source.share("a"))
         member = team.add("reader", model=reader)
         run = asyncio.ensure_future(member.run("Watch."))
-        await asyncio.wait_for(asked_again.wait(), 20)
+        await asyncio.wait_for(asked_again.wait(), PATIENCE)
         team.variables.put("x", await source.share("b"), author="cleaner")
-        await asyncio.wait_for(run, 20)
+        await asyncio.wait_for(run, PATIENCE)
     told = [prompt[-1].content for prompt in reader.prompts]
     assert "(no output)" == told[1]
     assert "a new `x` is there: version 2 by cleaner, list (2,); team.get('x') gives it" in told[2]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 import tracemalloc
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,20 +37,21 @@ JSON = st.recursive(
 
 
 def attempt(header: bytes, region: bytes = b"") -> None:
-    try:
+    """It is decoded or refused, and that takes no time."""
+    started = time.process_time()
+    with suppress(CenoteError):
         decode(header, region)
-    except CenoteError:
-        return
+    assert 10 > time.process_time() - started
 
 
-@settings(max_examples=300, deadline=10_000)
+@settings(max_examples=300)
 @given(st.binary(max_size=200), st.binary(max_size=50))
 def test_random_bytes(header: bytes, region: bytes) -> None:
     """Noise is refused."""
     attempt(header, region)
 
 
-@settings(max_examples=300, deadline=10_000)
+@settings(max_examples=300)
 @given(JSON, st.lists(JSON, max_size=4), st.binary(max_size=50))
 def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
     """Text that is JSON, around a valid frame."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
 from pathlib import Path
@@ -93,3 +94,28 @@ def test_folders_of_a_jail(temporary: Path) -> None:
     folders.remove(7)
     assert not folders.root(7).exists()
     folders.close()
+
+
+@pytest.mark.parametrize("at", ["before the lock", "behind the lock"])
+def test_a_sweep_that_comes_while_a_zygote_makes_its_folder(
+    temporary: Path, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    """It takes what nobody has locked yet for a killed zygote's. What the zygote has in the end stays."""
+    real, came = fcntl.flock, list[int]()
+
+    def slow(file: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not came:
+            came.append(file)
+            if at == "behind the lock":
+                real(file, operation)
+            sweep()
+        real(file, operation)
+
+    monkeypatch.setattr("cenote_security.walls.folders.fcntl.flock", slow)
+    folders = Folders()
+    assert came
+    sweep()
+    folders.make(1, None)
+    assert [folders.base] == list(temporary.iterdir())
+    folders.close()
+    assert [] == list(temporary.iterdir())

@@ -155,6 +155,17 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
     assert (3, []) == (len(folders), [folder for folder in folders if folder.exists()])
 
 
+def test_a_zygote_has_time_to_remove_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than what it is given to end otherwise: on a busy machine that is over before it has begun."""
+    monkeypatch.setattr("cenote_worker.zygote.connection._END_SECONDS", 0.0)
+    client = zygote(preload=(), isolation="landlock")
+    with Jail(client, SandboxPolicy(preload=(), isolation="landlock")) as jail:
+        folder = _outermost(Path(str(jail.ask("import os; result = os.getcwd()"))))
+    assert folder.exists()
+    client.close()
+    assert not folder.exists()
+
+
 def _outermost(workdir: Path) -> Path:
     """What its zygote has made for it; at `strict` nothing that could be found outside of the jail."""
     return next((folder for folder in workdir.parents if folder.name.startswith("cenote-jails-")), workdir)

@@ -26,10 +26,8 @@ class Folders:
 
     def __init__(self) -> None:
         sweep()
-        self.base = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.base, self._lock = _made_locked()
         self.base.chmod(0o711)
-        self._lock = os.open(self.base / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
 
     def home(self, number: int) -> Home:
         return Home(workdir=f"{self.base}/{number}/workspace", temporary=f"{self.base}/{number}/tmp")
@@ -59,19 +57,29 @@ def sweep() -> None:
     """Remove the base folders of this user's zygotes that were killed."""
     for base in Path(tempfile.gettempdir()).glob(_PREFIX + "*"):
         with suppress(OSError):
-            if base.lstat().st_uid == os.geteuid() and _is_abandoned(base):
-                remove_tree(base)
+            if base.lstat().st_uid == os.geteuid():
+                _remove_abandoned(base)
 
 
-def _is_abandoned(base: Path) -> bool:
+def _made_locked() -> tuple[Path, int]:
+    """Between the two steps a sweep may take it for a killed zygote's: then another one is made."""
+    while True:
+        base = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = os.open(base / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if (base / _LOCK).exists():
+            return base, lock
+        os.close(lock)
+
+
+def _remove_abandoned(base: Path) -> None:
+    """Holds the lock until all is gone: whoever waits for it finds that. Raises OSError when somebody has it."""
     lock = os.open(base / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
+        remove_tree(base)
     finally:
         os.close(lock)
-    return True
 
 
 def remove_tree(top: Path) -> None:

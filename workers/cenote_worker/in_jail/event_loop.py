@@ -7,6 +7,7 @@ import contextvars
 import functools
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from contextlib import suppress
 from threading import Thread
 
 from cenote_worker.in_jail.forking.event_loop import make_own
@@ -121,26 +122,44 @@ class _Beside:
         self._main = main
         self._future: Future[object] = Future()
         self._runner = asyncio.Runner()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """Set by its thread, before that looks whether it is still to run."""
+        self._is_stopped = False
         self._thread = Thread(target=contextvars.copy_context().run, args=(self._work,), daemon=True)
 
     def result(self) -> object:
-        self._thread.start()
         try:
+            self._thread.start()
             return self._future.result()
         except KeyboardInterrupt:
-            self._runner.get_loop().call_soon_threadsafe(self._cancel_all)
-            self._thread.join(_PATIENCE)
+            self._stop()
             raise
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+        if self._loop is not None:
+            with suppress(RuntimeError):  # it has been closed
+                self._loop.call_soon_threadsafe(self._cancel_all, self._loop)
+        if self._thread.is_alive():  # as it is not when the interrupt came in the middle of its start
+            self._thread.join(_PATIENCE)
 
     def _work(self) -> None:
         try:
             with self._runner:
-                result = self._runner.run(self._main)
+                self._loop = self._runner.get_loop()
+                result = self._run()
         except BaseException as error:
             self._future.set_exception(error)
         else:
             self._future.set_result(result)
 
-    def _cancel_all(self) -> None:
-        for task in asyncio.all_tasks(self._runner.get_loop()):
+    def _run(self) -> object:
+        if self._is_stopped:
+            self._main.close()
+            raise asyncio.CancelledError
+        return self._runner.run(self._main)
+
+    @staticmethod
+    def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+        for task in asyncio.all_tasks(loop):
             task.cancel()

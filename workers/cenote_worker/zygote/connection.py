@@ -34,8 +34,11 @@ _STARTS_AT_ONCE: Final = 32
 _ON_THE_WAY_SECONDS: Final = 2.0
 """Whoever starts a jail says itself that it is not ready in time: this much later, that was lost."""
 
-_END_SECONDS: Final = 10.0
-"""For a zygote to end its jails and remove their folders: one that is killed before leaves them."""
+_END_SECONDS: Final = 2.0
+
+_CLEAN_SECONDS: Final = 20.0
+"""For a zygote to end its jails and remove their folders, which are left if it is killed over it. It takes a moment
+where the machine has time for that. One that still loads modules has none, and does not hear."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +146,7 @@ class Connection:
             self._news.notify_all()
         if self._lingers:
             self._process.disown()
-        elif self._end() is None:
+        elif self._end(_END_SECONDS if self._facts is None else _CLEAN_SECONDS) is None:
             self._process.kill()
         self._socket.close()
 
@@ -218,15 +221,15 @@ class Connection:
             os.set_inheritable(handle, False)
         return _Reply(message=json.loads(packet), handles=handles)
 
-    def _end(self) -> int | None:
+    def _end(self, seconds: float) -> int | None:
         """The status of the process, None when it does not end."""
-        wait = PatientWait(_END_SECONDS)
+        wait = PatientWait(seconds)
         while (piece := wait.piece()) and self._process.wait(piece) is None:
             pass
         return self._process.status
 
     def _dead(self) -> UnavailableError:
-        status = self._end()
+        status = self._end(_END_SECONDS)
         return UnavailableError(
             f"the zygote process ended (status {status}) before it answered; the next start makes a new one"
         )
