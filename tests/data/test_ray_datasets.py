@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-pytestmark = pytest.mark.timeout(220)  # a cluster and jobs of Ray's, on a machine with much else to do
+pytestmark = pytest.mark.timeout(420)  # a cluster and jobs of Ray's, on a machine with much else to do
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def told() -> Iterator[dict[str, Any]]:
             | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"},
             capture_output=True,
             text=True,
-            timeout=200,
+            timeout=400,
             check=False,
         )
         assert 0 == done.returncode, done.stderr
