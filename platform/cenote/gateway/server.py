@@ -201,7 +201,5 @@ class GatewayServer:
             await self._thread.loop.run_in_executor(self._thread.pool, work)
         except CenoteError as error:  # the next one may do better
             log.warning("the platform could not look after its records: %s", error)
-        except (
-            Exception
-        ):  # such as a disk that is full, or Ray without its head: nobody else would look again
+        except Exception:  # such as a full disk, or Ray without its head: nobody else would look again
             log.exception("the platform could not look after its records")
