@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import select
+import selectors
 import signal
 import socket
 import struct
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.processes import parent_of
@@ -177,7 +179,7 @@ def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyP
     """Half of the descriptors and of the entries, however small the values; what is let go may be had again."""
     monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
     ours, theirs = socket.socketpair()
-    keeper = daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
+    keeper = daemon.daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
 
     def fits(key: str, descriptors: int = 0) -> bool:
         held = [os.dup(theirs.fileno()) for _ in range(descriptors)]
@@ -267,6 +269,24 @@ def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
     wait_readable(end)
     os.close(end)
     assert ["keeper.lock"] == os.listdir(place)
+
+
+def test_a_client_that_cannot_be_watched_is_none() -> None:
+    """As where the kernel has no memory for one more: it is hung up on, and does not keep the keeper from ending."""
+
+    class Full(selectors.DefaultSelector):
+        def register(self, fileobj: object, events: int, data: object = None) -> NoReturn:
+            raise OSError(errno.ENOMEM, "no memory")
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, Full() as selector:
+        listener.bind(b"")
+        listener.listen()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+            line.connect(listener.getsockname())
+            keeper = daemon.Keeper(listener=listener, linger=0.0, abandoned=0.0, table=100)
+            keeper._attend(selector, listener)
+            assert b"" == line.recv(1)
+            assert not keeper._clients
 
 
 def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:

@@ -93,8 +93,8 @@ class Keeper:
                 client = self.listener.accept()[0]
                 if _is_ours(client):
                     client.setblocking(False)
-                    self._clients.add(client)
                     selector.register(client, selectors.EVENT_READ)
+                    self._clients.add(client)  # only now: one that is never heard would keep this process for ever
                 else:
                     client.close()
             return
