@@ -94,7 +94,7 @@ class Keeper:
                 if _is_ours(client):
                     client.setblocking(False)
                     selector.register(client, selectors.EVENT_READ)
-                    self._clients.add(client)  # only now: one that is never heard would keep this process for ever
+                    self._clients.add(client)  # now: one that is never heard would keep this process
                 else:
                     client.close()
             return
