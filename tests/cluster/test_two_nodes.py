@@ -256,8 +256,10 @@ class Lossy:
 
 def test_a_machine_that_is_killed(machines: Machines) -> None:
     """What it had is said to be lost, to whoever waits and whoever comes; the rest goes on. Started again in time it
-    brings back what had a name, cells and values included."""
+    brings back what had a name, cells and values included, but for what was deleted meanwhile."""
     lossy = Lossy(machines)
+    doomed = machines.here.find(machines.runtime(machines.second, "doomed").name)
+    keeper = KeeperClient(machines.folder(machines.second))
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
     node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=60)
     began = time.monotonic()
@@ -267,8 +269,12 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     assert f"node {node}, has left" in str(lost)
     assert time.monotonic() - began < LOSS_SECONDS
     check_loss(machines, lossy, name)
+    machines.here.delete(doomed.id)
+    assert keeper.keys(f"runtime/{doomed.id}/")
     machines.again()
     until(lambda: node in machines.nodes())
+    until(lambda: not keeper.keys(f"runtime/{doomed.id}/"))
+    keeper.close()
     with machines.here.runtime(name) as back:
         assert "13" == back.execute("before").value
         back.inject(Variable("again", lossy.only_there))

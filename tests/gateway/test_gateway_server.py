@@ -6,7 +6,7 @@ import errno
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -74,6 +74,9 @@ class SlowNodes:
         if self.left is not None:
             return RuntimeFacts(state="lost", reason="its machine has left", lost_for=self.left)
         return RuntimeFacts()
+
+    def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        pass
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         pass

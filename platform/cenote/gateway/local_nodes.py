@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -244,6 +244,9 @@ class LocalNodes:
 
     def reference_address(self, reference: str) -> str:  # noqa: ARG002
         return self._doors.components  # which says the same of others' references as of none
+
+    def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        """The only machine is never away."""
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         self._quotas.limit(dict[str, Limits](limits.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -113,6 +113,13 @@ class Nodes(Protocol):
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         """Raises UnknownRuntimeError for one that no node has, such as one whose lease has run out."""
+
+    def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        """Ends what a machine that was away has brought back, and nobody can name any more: it was deleted
+        meanwhile, or made elsewhere. One that could not be cleared is tried again the next time.
+
+        on_record: gives all runtimes that are. It is asked behind a look at the machine: they are on record first.
+        """
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         """What these tenants may use up, all machines together, instead of what they might before.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, Literal
 
 from cenote.gateway.errors import NodeLeftError
@@ -60,6 +61,8 @@ class RayNodes:
         self._homes: dict[str, str] = {}
         self._gone: dict[str, float] = {}
         """Nodes that have left, and when that was noticed."""
+        self._seen: dict[str, Any] = {}
+        """Each node's agent when it was looked at last: another one comes with another raylet."""
         self._limits: dict[TenantId, Limits] = {}
         self._told: set[str] = set()
         """Nodes that have heard of these limits."""
@@ -166,6 +169,20 @@ class RayNodes:
             return RuntimeFacts(state="lost", reason=reason, lost_for=gone)
         state: Literal["ready", "hibernated"] = "hibernated" if facts.hibernated else "ready"
         return RuntimeFacts(state=state, clients=facts.clients, steps=facts.steps)
+
+    def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        for node, agent in self._agents().items():
+            if self._seen.setdefault(node, agent) != agent:  # Ray was started there again
+                self._clear(node, on_record)
+                self._seen[node] = agent
+
+    def _clear(self, node: str, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        kept, known = self._ask(node, "kept"), on_record()
+        for runtime in kept:
+            home = self._homes.get(runtime, node)
+            if runtime not in known or (home != node and self._is_here(home)):
+                with suppress(UnknownRuntimeError):  # its lease ran out just now
+                    self._ask(node, "end", runtime)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""

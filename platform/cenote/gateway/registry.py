@@ -262,8 +262,9 @@ class Registry:
         return self._stores.runtimes.unmade()
 
     def sweep(self) -> None:
-        """Puts on record what the operator did, has machines know new limits, takes back what could not be made, and
-        frees names and quotas of runtimes whose lease ran out, and quotas of what is gone.
+        """Puts on record what the operator did, has machines know new limits, takes back what could not be made, or
+        was deleted while its machine was away, and frees names and quotas of runtimes whose lease ran out, and quotas
+        of what is gone.
         """
         self._stores.notices.hand_over(self._stores.recorder)
         quotas, tenants = self._stores.quotas, self._stores.tenants.all()
@@ -271,6 +272,10 @@ class Registry:
         for record in list(self._remains.values()):
             self.abandon(record)
         self._stores.release_holds()
+        try:
+            self._nodes.clear(self._stores.runtimes.ids)
+        except CenoteError as error:
+            log.warning("a machine that was away cannot be cleared yet: %s", error)
         for record in self._stores.runtimes.leased():
             try:
                 if self.facts(record).lost_for > record.lease:

@@ -182,10 +182,14 @@ class Node:
 
     def find_orphans(self) -> None:
         """After a start: serves what is kept and has no host."""
-        kept = {key.split("/")[1] for key in self._keeper.keys("runtime/") if key.endswith("/assignment")}
+        kept = self.kept()
         with self._lock:
             orphans = {runtime for runtime in kept if self._placement.host_of(runtime) is None}
         self._adopt(orphans)
+
+    def kept(self) -> set[str]:
+        """All runtimes that are here, whether or not they have a host by now."""
+        return {key.split("/")[1] for key in self._keeper.keys("runtime/") if key.endswith("/assignment")}
 
     def _adopt(self, orphans: Iterable[str]) -> None:
         for runtime in orphans:

@@ -120,6 +120,9 @@ class NodeAgent:
     def runtime(self, runtime: str) -> RuntimeFacts:
         return self._node.runtime(runtime)
 
+    def kept(self) -> set[str]:
+        return self._node.kept()
+
     def facts(self) -> NodeFacts:
         return self._node.facts()
 
