@@ -179,7 +179,7 @@ def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyP
     """Half of the descriptors and of the entries, however small the values; what is let go may be had again."""
     monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
     ours, theirs = socket.socketpair()
-    keeper = daemon.daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
+    keeper = daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
 
     def fits(key: str, descriptors: int = 0) -> bool:
         held = [os.dup(theirs.fileno()) for _ in range(descriptors)]
