@@ -23,6 +23,7 @@ from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote.gateway.tenants import Tenants
 from cenote_security.errors import SecretFileError, UnavailableError, UsageError
+from cenote_worker.patient_wait import PatientWait
 
 COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
@@ -124,6 +125,27 @@ def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
         with Database(place) as operator:
             assert ["acme"] == [tenant.name for tenant in Tenants(operator).all()]
     Stores(folders[1]).close()
+
+
+def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path: Path) -> None:
+    """As behind a kill: the server notices it a moment later, and the next gateway waits for that."""
+    folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
+    for folder in folders:
+        keep_database_url(folder, place)
+    former = Stores(folders[0])
+    tries = []
+
+    class Watched(PatientWait):
+        def piece(self) -> float:
+            tries.append(1)
+            if len(tries) == 2:
+                former.close()
+            return super().piece()
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("cenote.gateway.postgresql_session.PatientWait", Watched)
+        Stores(folders[1]).close()
+    assert len(tries) > 1
 
 
 def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ commit outlives is as the server is set.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -16,6 +17,7 @@ from cenote.gateway.errors import DatabaseUnavailableError, DuplicateRowError
 from cenote.gateway.line_watch import LineWatch
 from cenote.gateway.session import Value
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.patient_wait import PatientWait
 
 try:
     import psycopg
@@ -29,6 +31,11 @@ except ImportError as error:
 
 PATIENCE: Final = 20.0
 """Seconds for one answer of the server's."""
+
+CLAIM_SECONDS: Final = 3.0
+"""What a former gateway's connection may take to end at the server, behind its process."""
+
+_LOOK_EVERY: Final = 0.05
 
 _SETTINGS: Final = (
     "-c lock_timeout=5s -c statement_timeout=15s "
@@ -164,17 +171,23 @@ class PostgresqlSession:
 
     def _take_claim(self, connection: psycopg.Connection[DictRow]) -> None:
         """PostgreSQL gives it back when the connection ends, whatever ends it."""
+        wait = PatientWait(CLAIM_SECONDS)
+        while not self._has_claim(connection):
+            if not wait.piece():
+                connection.close()
+                raise DatabaseUnavailableError(
+                    self.place,
+                    "another platform works with it",
+                    "end that one, or give this one a database of its own; a platform that has just lost its machine "
+                    "holds on to it for half a minute",
+                )
+            time.sleep(_LOOK_EVERY)
+
+    def _has_claim(self, connection: psycopg.Connection[DictRow]) -> bool:
         with self._explained(), self._watch.over(connection.fileno()):
             lock = f"SELECT pg_try_advisory_lock({_GATEWAY}, hashtext(current_schema())) AS ours"
             row = connection.execute(lock).fetchone()
-        if row is None or not row["ours"]:
-            connection.close()
-            raise DatabaseUnavailableError(
-                self.place,
-                "another platform works with it",
-                "end that one, or give this one a database of its own; a platform that has just lost its machine "
-                "holds on to it for half a minute",
-            )
+        return row is not None and bool(row["ours"])
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
