@@ -2,9 +2,12 @@
 
 import os
 import signal
+from concurrent.futures import Future
 
 import pytest
 from tests.waiting import until
+
+from cenote_worker.in_jail.interrupts import result_of
 
 INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 
@@ -152,3 +155,27 @@ def test_stops_a_cell_whose_nested_run_has_just_ended(failing, monkeypatch):
     )
     error = failing(code)
     assert ("interrupt", "KeyboardInterrupt") == (error.reason, error.type)
+
+
+def test_as_a_wait_begins(monkeypatch):
+    """It comes out as what it is, and not as what the wait's own condition makes of it."""
+    answer = Future()
+    release = answer._condition._release_save
+
+    def interrupted():
+        saved = release()
+        assert saved
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(answer._condition, "_release_save", interrupted)
+    with pytest.raises(RuntimeError, match="un-acquired lock"):
+        answer.result()
+    former = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.1)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            result_of(answer)
+    finally:
+        signal.signal(signal.SIGALRM, former)
+    answer.set_result(1)
+    assert 1 == result_of(answer)

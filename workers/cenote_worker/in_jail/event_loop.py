@@ -11,7 +11,7 @@ from contextlib import suppress
 from threading import Thread
 
 from cenote_worker.in_jail.forking.event_loop import make_own
-from cenote_worker.in_jail.interrupts import Interrupts
+from cenote_worker.in_jail.interrupts import Interrupts, result_of
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.tracking import due
 
@@ -130,7 +130,7 @@ class _Beside:
     def result(self) -> object:
         try:
             self._thread.start()
-            return self._future.result()
+            return result_of(self._future)
         except KeyboardInterrupt:
             self._stop()
             raise

@@ -15,6 +15,7 @@ from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
+from cenote_worker.in_jail.interrupts import result_of
 from cenote_worker.in_jail.signatures import parse_signature
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.variables import describe_variable
@@ -94,7 +95,7 @@ class _Caller:
 
     def _wait(self, number: int, future: Future[Answer]) -> object:
         try:
-            return self._open(future.result())
+            return self._open(result_of(future))
         except HostCallFailed as failure:
             raise _as_exception(failure) from None
         except KeyboardInterrupt:

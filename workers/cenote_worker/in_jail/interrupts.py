@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]
+import _thread
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import FrameType
+from typing import TypeVar
 
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -12,6 +15,20 @@ __builtins__ = BUILTINS
 
 # The C functions: those of `signal` are Python code that a cell's changes to the builtins can break.
 _get_handler, _set_handler, _SIGINT = _signal.getsignal, _signal.signal, _signal.SIGINT
+_new_lock = _thread.allocate_lock
+
+Result = TypeVar("Result")
+
+
+def result_of(future: Future[Result]) -> Result:
+    """Waits for it, until an interrupt comes: `future.result()` would make a RuntimeError of one that comes as the
+    wait begins, since its condition gives back a lock then that it does not hold.
+    """
+    done = _new_lock()
+    done.acquire()
+    future.add_done_callback(lambda _future: done.release())
+    done.acquire()
+    return future.result()
 
 
 class Interrupts:
