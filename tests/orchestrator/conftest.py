@@ -1,4 +1,4 @@
-"""One platform for the tests of a process that leave it as it is; models of each test's own."""
+"""A platform for the tests of a process that leave it as it is, models of each test's own; and a team without one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from tests.orchestrator.forked_works import forked_works
 from tests.orchestrator.studio import Scripts, Studio
+
+from cenote.gateway.database import Database
+from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.tenants import Tenants
 
 FAILED = pytest.StashKey[bool]()
 
@@ -51,3 +55,15 @@ def own_studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stud
         studio = Studio(tmp_path / "state", models).open()
         yield studio
         studio.close()
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[Database]:
+    with Database(tmp_path / "gateway.db") as database:
+        yield database
+
+
+@pytest.fixture
+def team(database: Database) -> TeamRow:
+    """Of a tenant's, without a platform."""
+    return Teams(database).add(Tenants(database).create("us").id, "team", b"")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NoReturn
 
@@ -15,7 +14,6 @@ from cenote.gateway.teams.news import News, NewsTable
 from cenote.gateway.teams.runs import Runs
 from cenote.gateway.teams.service import TeamService
 from cenote.gateway.teams.table import TeamRow, Teams
-from cenote.gateway.tenants import Tenants
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import NotAuthenticatedError, UnknownEntryError
 
@@ -25,17 +23,6 @@ WAITING = team_pb2.FollowRequest(wait=True)
 class Callers:
     async def on_thread(self, work: Callable[[], Any]) -> Any:
         return work()
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as database:
-        yield database
-
-
-@pytest.fixture
-def team(database: Database) -> TeamRow:
-    return Teams(database).add(Tenants(database).create("us").id, "team", b"")
 
 
 @pytest.fixture

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from cenote.gateway.database import Database
@@ -17,17 +14,6 @@ from cenote.gateway.teams.runs import Runs
 from cenote.gateway.teams.table import TeamRow, Teams
 from cenote.gateway.tenants import Tenants
 from cenote_security.errors import EntryExistsError, UnknownEntryError
-
-
-@pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as database:
-        yield database
-
-
-@pytest.fixture
-def team(database: Database) -> TeamRow:
-    return Teams(database).add(Tenants(database).create("us").id, "team", b"definition")
 
 
 def news(kind: str, agent: str = "a", place: str = "p", content: str = "") -> News:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,8 +17,7 @@ from cenote.gateway.teams.ledger import Ledger
 from cenote.gateway.teams.news import News, NewsTable
 from cenote.gateway.teams.orchestrator import _OneRun
 from cenote.gateway.teams.runs import Runs
-from cenote.gateway.teams.table import TeamRow, Teams
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.teams.table import TeamRow
 from cenote.team import TeamState
 from cenote_proto.v1 import team_pb2
 
@@ -55,14 +52,8 @@ class Members:
 
 
 @pytest.fixture
-def database(tmp_path: Path) -> Iterator[Database]:
-    with Database(tmp_path / "gateway.db") as database:
-        yield database
-
-
-@pytest.fixture
-def team(database: Database) -> TeamRow:
-    team = Teams(database).add(Tenants(database).create("us").id, "team", b"")
+def team(database: Database, team: TeamRow) -> TeamRow:
+    """With a run."""
     Runs(database).add(team.id, b"", "")
     return team
 
