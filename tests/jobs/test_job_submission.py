@@ -40,6 +40,10 @@ def tasks(*codes: str, **settings: object) -> Part:
     return Part(tasks=job_pb2.JobTasks(tasks=made))
 
 
+def end(count: int) -> Part:
+    return Part(end=job_pb2.JobEnd(tasks=count))
+
+
 def broken_off() -> Iterator[Part]:
     yield head()
     yield tasks("1", "2")
@@ -52,12 +56,13 @@ def broken_off() -> Iterator[Part]:
         ([], "begins with what all tasks have in common"),
         ([tasks("1")], "begins with what all tasks have in common"),
         ([head(), head()], "has tasks alone"),
-        ([head()], "at least one task"),
-        ([head(), tasks("1", "")], "line 0: it has neither|of the tasks cannot be run"),
-        ([head(), tasks("1", variables="[" * 100_000)], "variables"),
-        ([head(), tasks("1", id="x\n")], "printable"),
-        ([head(key="k" * 201), tasks("1")], "a key has at most"),
-        ([head(name="../etc"), tasks("1")], "no name for a job"),
+        ([head(), end(0)], "at least one task"),
+        ([head(), tasks("1"), end(2)], "1 tasks came, of 2"),
+        ([head(), tasks("1", ""), end(2)], "line 0: it has neither|of the tasks cannot be run"),
+        ([head(), tasks("1", variables="[" * 100_000), end(1)], "variables"),
+        ([head(), tasks("1", id="x\n"), end(1)], "printable"),
+        ([head(key="k" * 201), tasks("1"), end(1)], "a key has at most"),
+        ([head(name="../etc"), tasks("1"), end(1)], "no name for a job"),
         (
             [head(definition=job_pb2.JobDefinition(timeout=float("nan"))), tasks("1")],
             "timeout is of 0",
@@ -74,10 +79,12 @@ def test_what_no_client_of_ours_sends(studio: Studio, parts: list[Part], said: s
 
 
 def test_a_client_that_is_gone_in_the_middle(studio: Studio) -> None:
-    """What has arrived is dropped."""
+    """What has arrived is dropped. To the platform, such a client now and then looks like one that has said all."""
     before = counts(studio)
-    with grpc.insecure_channel(studio.address) as channel, pytest.raises(grpc.RpcError):
-        JobServiceStub(channel).SubmitJob(broken_off(), metadata=token(studio))
+    with grpc.insecure_channel(studio.address) as channel:
+        for parts in (broken_off(), iter([head(), tasks("1", "2")])):
+            with pytest.raises(grpc.RpcError):
+                JobServiceStub(channel).SubmitJob(parts, metadata=token(studio))
     until(lambda: before == counts(studio))
 
 
@@ -156,7 +163,7 @@ class Desk:
         made = self.jobs.begin(self.principal, job_pb2.JobHead(key=key, **settings))  # type: ignore[arg-type]
         self.jobs.add(made, tasks("1", "2").tasks.tasks)
         try:
-            return self.jobs.complete(made).id
+            return self.jobs.complete(made, 2).id
         except BaseException:
             self.jobs.discard(made)
             raise
@@ -234,10 +241,10 @@ def test_the_same_key_at_once(desk: Desk) -> None:
         desk.jobs.add(made, tasks("1").tasks.tasks)
     known = desk.jobs._known
     desk.jobs._known = lambda submission: None  # type: ignore[method-assign]  (both look before either is whole)
-    first = desk.jobs.complete(one)
+    first = desk.jobs.complete(one, 1)
     calls = iter([lambda _: None, known])
     desk.jobs._known = lambda submission: next(calls)(submission)  # type: ignore[method-assign]
-    assert first.id == desk.jobs.complete(two).id
+    assert first.id == desk.jobs.complete(two, 1).id
     assert [first.id] == desk.stores.jobs.ids()
     assert 1 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]
 
@@ -247,7 +254,7 @@ def test_a_client_that_is_gone_when_all_has_come(desk: Desk) -> None:
     wanted = job_pb2.JobHead(key="k")
     made = desk.jobs.begin(desk.principal, wanted)
     desk.jobs.add(made, tasks("1", "2").tasks.tasks)
-    job = desk.jobs.complete(made)
+    job = desk.jobs.complete(made, 2)
     desk.jobs.discard(made)  # as a call does that is cancelled
     assert job.id == desk.submit("k")
     assert 1 == desk.stores.quotas.used(desk.principal.tenant)[Quota.JOBS]

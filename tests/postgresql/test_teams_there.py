@@ -1,7 +1,7 @@
 """The same records on a server: see the tests themselves."""
 
+from tests.orchestrator.conftest import team
 from tests.orchestrator.test_ledger import (
-    team,
     test_a_team_is_its_tenants,
     test_a_team_that_was_deleted,
     test_notes_and_news_in_one_stroke,

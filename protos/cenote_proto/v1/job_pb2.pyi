@@ -72,25 +72,51 @@ class SubmitJobRequest(_message.Message):
 
     HEAD_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def head(self) -> Global___JobHead: ...
     @_builtins.property
     def tasks(self) -> Global___JobTasks: ...
+    @_builtins.property
+    def end(self) -> Global___JobEnd: ...
     def __init__(
         self,
         *,
         head: Global___JobHead | None = ...,
         tasks: Global___JobTasks | None = ...,
+        end: Global___JobEnd | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "head", b"head", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "head", b"head", "part", b"part", "tasks", b"tasks"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["head", "tasks"]  # noqa: Y015
+    _WhichOneofReturnType_part: _TypeAlias = _typing.Literal["head", "tasks", "end"]  # noqa: Y015
     _WhichOneofArgType_part: _TypeAlias = _typing.Literal["part", b"part"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_part) -> _WhichOneofReturnType_part | None: ...
 
 Global___SubmitJobRequest: _TypeAlias = SubmitJobRequest  # noqa: Y015
+
+@_typing.final
+class JobEnd(_message.Message):
+    """The last part of a submission: where a client is gone in the middle, what came of it may look whole."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    """How many came before."""
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobEnd: _TypeAlias = JobEnd  # noqa: Y015
 
 @_typing.final
 class JobHead(_message.Message):

@@ -84,8 +84,8 @@ class JobServiceServicer:
     """
 
     def SubmitJob(self, request_iterator, context):
-        """The definition first, then the tasks, in messages of up to 4 MiB. Nothing runs before all of it has come and was
-        found right. A call that is repeated with its key gives the job that the first one made.
+        """The definition first, then the tasks, in messages of up to 4 MiB, then that these were all. Nothing runs before all
+        of it has come and was found right. A call that is repeated with its key gives the job that the first one made.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

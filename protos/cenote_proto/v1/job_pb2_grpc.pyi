@@ -39,8 +39,8 @@ class JobServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> JobServiceAsyncStub: ...
     SubmitJob: _grpc.StreamUnaryMultiCallable[_job_pb2.SubmitJobRequest, _job_pb2.JobDescription]
-    """The definition first, then the tasks, in messages of up to 4 MiB. Nothing runs before all of it has come and was
-    found right. A call that is repeated with its key gives the job that the first one made.
+    """The definition first, then the tasks, in messages of up to 4 MiB, then that these were all. Nothing runs before all
+    of it has come and was found right. A call that is repeated with its key gives the job that the first one made.
     """
     GetJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.JobDescription]
     ListJobs: _grpc.UnaryUnaryMultiCallable[_job_pb2.ListJobsRequest, _job_pb2.ListJobsReply]
@@ -63,8 +63,8 @@ class JobServiceAsyncStub(JobServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     SubmitJob: _aio.StreamUnaryMultiCallable[_job_pb2.SubmitJobRequest, _job_pb2.JobDescription]  # type: ignore[assignment]
-    """The definition first, then the tasks, in messages of up to 4 MiB. Nothing runs before all of it has come and was
-    found right. A call that is repeated with its key gives the job that the first one made.
+    """The definition first, then the tasks, in messages of up to 4 MiB, then that these were all. Nothing runs before all
+    of it has come and was found right. A call that is repeated with its key gives the job that the first one made.
     """
     GetJob: _aio.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.JobDescription]  # type: ignore[assignment]
     ListJobs: _aio.UnaryUnaryMultiCallable[_job_pb2.ListJobsRequest, _job_pb2.ListJobsReply]  # type: ignore[assignment]
@@ -90,8 +90,8 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_job_pb2.SubmitJobRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.JobDescription, _abc.Awaitable[_job_pb2.JobDescription]]:
-        """The definition first, then the tasks, in messages of up to 4 MiB. Nothing runs before all of it has come and was
-        found right. A call that is repeated with its key gives the job that the first one made.
+        """The definition first, then the tasks, in messages of up to 4 MiB, then that these were all. Nothing runs before all
+        of it has come and was found right. A call that is repeated with its key gives the job that the first one made.
         """
 
     @_abc_1.abstractmethod

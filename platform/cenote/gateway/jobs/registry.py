@@ -132,12 +132,14 @@ class JobRegistry:
             self._stores.job_tasks.add(submission.job, first, good)
             submission.stored += len(good)
 
-    def complete(self, submission: Submission) -> JobRow:
-        """All tasks have come. Gives the job of an earlier submission with the same key.
+    def complete(self, submission: Submission, tasks: int) -> JobRow:
+        """All tasks have come, so many. Gives the job of an earlier submission with the same key.
 
-        Raises BadTasksError, UsageError for a key that something else was submitted with, EntryExistsError for a name
-        that is taken, QuotaExceededError, RejectedError.
+        Raises BadTasksError, UsageError for a key that something else was submitted with, or another number of tasks,
+        EntryExistsError for a name that is taken, QuotaExceededError, RejectedError.
         """
+        if tasks != submission.check.tasks:
+            raise UsageError(f"{submission.check.tasks} tasks came, of {tasks}; submit them again")
         submission.check.finish()
         known = self._known(submission)
         if known is not None:

@@ -105,11 +105,15 @@ class JobService(JobServiceServicer):
         submission = await self._begun(principal, head.head)
         try:
             async for request in parts:
+                if request.HasField("end"):
+                    complete = partial(self._registry.complete, submission, request.end.tasks)
+                    return await to_its_end(self._callers.on_thread(complete))
                 if not request.HasField("tasks"):
-                    raise UsageError("behind its head, a submission has tasks alone")
+                    raise UsageError("behind its head, a submission has tasks alone, and then its end")
                 tasks = request.tasks.tasks
                 await to_its_end(self._callers.on_thread(partial(self._registry.add, submission, tasks)))
-            return await to_its_end(self._callers.on_thread(lambda: self._registry.complete(submission)))
+            # A client that is gone looks like one that has said all, now and then.
+            raise UnavailableError("the tasks did not all arrive; submit them again")
         except BaseException:
             await to_its_end(self._callers.on_thread(lambda: self._registry.discard(submission)))
             raise

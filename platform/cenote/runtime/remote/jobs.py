@@ -47,8 +47,11 @@ class JobClient:
 
         def parts() -> Iterator[job_pb2.SubmitJobRequest]:
             yield job_pb2.SubmitJobRequest(head=head)
+            count = 0
             for some in tasks:
                 yield job_pb2.SubmitJobRequest(tasks=some)
+                count += len(some.tasks)
+            yield job_pb2.SubmitJobRequest(end=job_pb2.JobEnd(tasks=count))
 
         patience, loop = Patience(), asyncio.get_running_loop()
         patience.stands(loop.time())
