@@ -20,7 +20,9 @@ from cenote.gateway.jobs.runner import JobRunner
 from cenote.gateway.orchestrators.processes import ProcessOrchestrators
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import Kind
+from cenote.gateway.registry import Registry
 from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.teams import runtimes
 from cenote.gateway.teams.ledger import Ledger
 from cenote.gateway.teams.orchestrator import Orchestrator
 from cenote.platform_team import ModelSpec, TeamRunError
@@ -46,10 +48,10 @@ def settings(studio: Studio, kind: Kind, work: str) -> OrchestratorSettings:
 
 
 def away(
-    monkeypatch: pytest.MonkeyPatch, ledger: type, name: str, when: Callable[..., bool], times: int = 1
+    monkeypatch: pytest.MonkeyPatch, asks: type, name: str, when: Callable[..., bool], times: int = 1
 ) -> list[object]:
-    """The database, when this is asked of a ledger for the first time. Gives what it was away for."""
-    asked, call = list[object](), getattr(ledger, name)
+    """The database, the first times that this is asked of whatever asks it. Gives what it was away for."""
+    asked, call = list[object](), getattr(asks, name)
 
     def failing(self: object, *given: Any, **more: Any) -> object:
         if len(asked) < times and when(*given):
@@ -57,7 +59,7 @@ def away(
             raise DatabaseUnavailableError("here", "it is away")
         return call(self, *given, **more)
 
-    monkeypatch.setattr(ledger, name, failing)
+    monkeypatch.setattr(asks, name, failing)
     return asked
 
 
@@ -111,6 +113,19 @@ def test_a_team_can_be_cancelled_behind_it(idle: Studio, monkeypatch: pytest.Mon
     assert not working.is_alive()
     with pytest.raises(TeamRunError, match="was cancelled"):
         asyncio.run(team.wait(number))
+
+
+def test_an_agents_runtime_is_asked_for_again(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the gateway cannot note that there is one."""
+    team = idle.team("early", sandbox=BARE)
+    team.add("boss", model=ModelSpec(script=[code("reply('here')")]))
+    number = asyncio.run(team.start("Begin"))
+    orchestrator = Orchestrator(settings(idle, "team", team.status().id))
+    monkeypatch.setattr(runtimes, "LOOK_EVERY", 0.01)
+    asked = away(monkeypatch, Registry, "make", lambda *_: True, times=3)
+    orchestrator.work()
+    assert 3 == len(asked)
+    assert "here" == asyncio.run(team.wait(number)).answer
 
 
 def test_tasks_beside_the_one_that_could_not_be_written_down(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -15,7 +16,7 @@ from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.platform_client import PlatformClient, client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
-from cenote_security.errors import RuntimeLostError, UnknownRuntimeError
+from cenote_security.errors import RuntimeLostError, UnavailableError, UnknownRuntimeError
 from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
 
@@ -25,6 +26,11 @@ less, and a team that nobody works on keeps no runtimes.
 """
 
 PATIENCE: Final = 30.0
+
+ROOM: Final = 60.0
+"""Seconds in which what keeps the platform from making a runtime may pass, such as a disk that is full."""
+
+LOOK_EVERY: Final = 1.0
 
 Key = Callable[[str], str]
 """The key of the cell that an agent is about to run."""
@@ -47,10 +53,10 @@ class TeamRuntimes:
         """See RuntimeFactory. What is made for nobody by name ends with this process."""
         at = self._destination
         if name not in self._agents:
-            backend = partial(RemoteRuntime, client_of(at))
+            backend = partial(_AgentsRuntime, client_of(at))
             return AsyncPythonRuntime.holding(RuntimeCore((), (), (), None, sandbox, name, backend))
         backend = partial(
-            RemoteRuntime,
+            _AgentsRuntime,
             client_of(at),
             name=self.name_of(name),
             attach=True,
@@ -99,6 +105,21 @@ class TeamRuntimes:
 
     def _client_of_platform(self) -> PlatformClient:
         return client_of(self._destination)
+
+
+class _AgentsRuntime(RemoteRuntime):
+    """Is asked for again for a while: a whole run fails with what an agent's runtime fails with."""
+
+    def start(self) -> None:
+        until = time.monotonic() + ROOM
+        while True:
+            try:
+                return super().start()
+            except UnavailableError as error:
+                # What is more than that, such as a jail that does not start, is so the next time too.
+                if type(error) is not UnavailableError or time.monotonic() >= until:
+                    raise
+            time.sleep(LOOK_EVERY)
 
 
 def names_of(team: TeamId) -> str:
