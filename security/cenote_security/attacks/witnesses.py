@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -12,12 +13,18 @@ import socket
 import stat
 import tempfile
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 _WATCHED: Final = ("/proc/sys/kernel/core_pattern", "/proc/sys/kernel/modprobe", "/proc/sys/kernel/hostname")
+_EPHEMERAL_PORTS: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_PORTS: Final[Sequence[int]] = range(61_000, 65_536)
+"""What listeners choose from: behind those that services have by custom, and the kernel's own as Linux comes."""
+
+_TRIES: Final = 100
 _BUSY: Final = ("R", "D")
 """States of a process that is about to be in another one: one that only sleeps runs when a signal has come."""
 
@@ -51,13 +58,12 @@ class Witnesses:
             path.chmod(0o666)
 
     def _listen(self) -> list[socket.socket]:
-        tcp, udp = socket.create_server(("127.0.0.1", 0)), socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        udp.bind(("127.0.0.1", 0))
+        tcp, udp = _on_a_port_aside(socket.SOCK_STREAM), _on_a_port_aside(socket.SOCK_DGRAM)
         path, abstract = socket.socket(socket.AF_UNIX), socket.socket(socket.AF_UNIX)
         path.bind(str(self.folder / "socket"))
         (self.folder / "socket").chmod(0o777)
         abstract.bind(f"\0cenote-witness-{self.secret[:8]}")
-        for one in (path, abstract):
+        for one in (tcp, path, abstract):
             one.listen()
         return [tcp, udp, path, abstract]
 
@@ -146,6 +152,36 @@ def _folder_open_to_all() -> str:
         ):
             return str(folder)
     return tempfile.gettempdir()
+
+
+def _on_a_port_aside(kind: socket.SocketKind) -> socket.socket:
+    """A socket of 127.0.0.1 on a port that the kernel gives to nobody who does not name it.
+
+    Clients whose server has ended go on asking for the port that it was given: whoever has it next would take them
+    for an escape.
+    """
+    ephemeral = _ephemeral_ports()
+    aside = [port for port in _PORTS if port not in ephemeral] or [0]
+    for _ in range(_TRIES):
+        found = socket.socket(socket.AF_INET, kind)
+        try:
+            found.bind(("127.0.0.1", secrets.choice(aside)))
+        except OSError as error:
+            found.close()
+            if error.errno != errno.EADDRINUSE:
+                raise
+        else:
+            return found
+    raise OSError(errno.EADDRINUSE, "no port is free to listen on")
+
+
+def _ephemeral_ports() -> range:
+    """What the kernel chooses from for those who do not name a port."""
+    try:
+        first, last = map(int, _EPHEMERAL_PORTS.read_text().split())
+    except OSError:
+        return range(0)
+    return range(first, last + 1)
 
 
 def _print_of(path: Path) -> tuple[object, ...]:
