@@ -10,6 +10,9 @@ from pathlib import Path
 import pytest
 from tests.deploy.manifests import DEPLOY
 
+from cenote.gateway.heartbeat import PATIENCE
+from cenote.gateway.own_cluster_unsafe import START_PATIENCE
+
 UNIT = DEPLOY / "cenote.service"
 SYSTEMD = shutil.which("systemd-analyze")
 
@@ -47,6 +50,14 @@ def test_systemd_knows_each_line(tmp_path: Path) -> None:
     )
     complaints = [line for line in done.stderr.splitlines() if unit.name in line]
     assert [] == [line for line in complaints if "DelegateSubgroup" not in line]
+
+
+def test_one_that_hangs_is_started_again(service: dict[str, list[str]]) -> None:
+    """It says when it is ready, and that it goes on; killed for saying nothing it has failed."""
+    assert (["notify"], ["on-failure"]) == (service["Type"], service["Restart"])
+    assert PATIENCE <= int(service["WatchdogSec"][0]) <= 2 * PATIENCE
+    assert START_PATIENCE < int(service["TimeoutStartSec"][0])
+    assert ["SIGUSR1"] == service["WatchdogSignal"]  # which has it write a trace, and does not end it
 
 
 def test_sections_are_those_of_a_service() -> None:

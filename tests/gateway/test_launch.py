@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import io
 import os
 import signal
@@ -198,7 +199,7 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
     """Whoever started it would connect to what is about to be gone."""
 
     @contextmanager
-    def starting(_options: PlatformOptions) -> Iterator[Running]:
+    def starting(_options: PlatformOptions, _beat: object) -> Iterator[Running]:
         os.kill(os.getpid(), signal.SIGTERM)
         yield RUNNING
         ended.append("orderly")
@@ -209,6 +210,7 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
     try:
         serve(PlatformOptions(state=StateFolder(path=tmp_path)), heard.append)
     finally:
+        faulthandler.unregister(signal.SIGUSR1)
         for number, handler in handlers.items():
             signal.signal(number, handler)
     assert (["orderly"], []) == (ended, heard)

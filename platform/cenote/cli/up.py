@@ -95,8 +95,15 @@ def handle(arguments: argparse.Namespace) -> int:
     if arguments.foreground:
         os.environ.update({**ENVIRONMENT, **os.environ})
         from cenote.gateway.platform import serve  # and with it gRPC
+        from cenote.gateway.service_manager import ServiceManager
 
-        serve(options, lambda running: show(running, screen, as_json=arguments.json))
+        manager = ServiceManager.of_this_process()
+
+        def ready(running: Running) -> None:
+            show(running, screen, as_json=arguments.json)
+            manager.ready()
+
+        serve(options, ready, manager.beat)
     else:
         from cenote.gateway.launch import start_platform
 

@@ -1,10 +1,15 @@
-"""What the process of a platform says to whoever started it, once: that it is ready, or why not."""
+"""What the process of a platform says to whoever started it, once: that it is ready, or why not.
+
+It is a line. To its watcher the process goes on with empty ones, its signs of life.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import asdict
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, Self
 
 from cenote.gateway.daemon_lock import Running
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
@@ -20,7 +25,25 @@ def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
     if pipe.closed:
         return
     with pipe:
-        pipe.write(json.dumps(_message(said)).encode())
+        pipe.write(json.dumps(_message(said)).encode() + b"\n")
+
+
+class Beats:
+    """The signs of life. pipe: duplicated, so that these go on when what is announced is said."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = os.dup(pipe)
+        os.set_blocking(self._pipe, False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._pipe)
+
+    def beat(self) -> None:
+        with suppress(OSError):  # the watcher was killed, or stands still with a full pipe
+            os.write(self._pipe, b"\n")
 
 
 def refused(error: OSError) -> UnavailableError:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.component_lines import ComponentLines
@@ -33,12 +36,20 @@ from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
 from cenote_worker.serving.secured import Secured
 
+STDERR: Final = 2
+"""And not `sys.stderr`, which need not be a file."""
+
+
+def _nothing() -> None:
+    pass
+
 
 @contextmanager
-def platform(options: PlatformOptions) -> Iterator[Running]:
+def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> Iterator[Running]:
     """A platform in this process, ready inside and ended behind.
 
-    Raises UnavailableError when one runs at this state folder, or the port is taken; what its parts raise.
+    beat: called every second for as long as its server goes on; it never waits. Raises UnavailableError when one runs
+    at this state folder, or the port is taken; what its parts raise.
     """
     options.state.make()
     with ExitStack() as opened:
@@ -64,6 +75,7 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
             listen,
             lines=secured.lines,
             relayed=options.relayed,
+            beat=beat,
             credentials=secured.credentials,
             preloads=options.preloads,
             teams=TeamRegistry(
@@ -85,12 +97,17 @@ def platform(options: PlatformOptions) -> Iterator[Running]:
         yield running
 
 
-def serve(options: PlatformOptions, ready: Callable[[Running], None]) -> None:
+def serve(
+    options: PlatformOptions, ready: Callable[[Running], None], beat: Callable[[], None] = _nothing
+) -> None:
     """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once; not if one came before that,
-    since nobody is to connect to what is about to be gone.
+    since nobody is to connect to what is about to be gone. beat: see platform.
     """
     end = EndSignal()
-    with platform(options) as running:
+    faulthandler.register(
+        signal.SIGUSR1, file=STDERR
+    )  # what its threads are at, before it is killed for hanging
+    with platform(options, beat) as running:
         if not end.wait(0):
             ready(running)
             end.wait()

@@ -21,6 +21,7 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
 from cenote.gateway.forks import Forks
+from cenote.gateway.heartbeat import BEAT_EVERY
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.service import JobService
 from cenote.gateway.jobs.values import JobValues
@@ -78,6 +79,7 @@ class GatewayServer:
         *,
         lines: ComponentLines,
         relayed: bool = False,
+        beat: Callable[[], None] = lambda: None,
         credentials: grpc.ServerCredentials | None = None,
         preloads: Sequence[str] = PRELOADS,
         teams: TeamRegistry | None = None,
@@ -86,13 +88,14 @@ class GatewayServer:
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
-        credentials: for TLS with clients. preloads: see Registry. teams, jobs: where it
-        works on such. recheck: see Callers.
+        beat: called on the loop, see BEAT_EVERY. credentials: for TLS with clients. preloads: see Registry.
+        teams, jobs: where it works on such. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
         self._lines = lines
         self._ways = ClientWays(lines, relayed=relayed, public=not is_loopback(host_of(listen)))
+        self._beat = beat
         self._teams = teams
         self._jobs = jobs
         self._registry = Registry(stores, nodes, preloads)
@@ -169,8 +172,14 @@ class GatewayServer:
         return served
 
     async def _look_after_all(self, former: Sequence[RuntimeRecord]) -> None:
-        for work in (self._sweep(former), self._collect()):
+        for work in (self._live(), self._sweep(former), self._collect()):
             self._thread.opened.callback(asyncio.create_task(work).cancel)
+
+    async def _live(self) -> None:
+        """A loop that stands still serves nobody: whoever hears no beat is right to end this process."""
+        while True:
+            self._beat()
+            await asyncio.sleep(BEAT_EVERY)
 
     async def _collect(self) -> None:
         while True:

@@ -1,7 +1,8 @@
 """The parent of a platform's process, which starts it again: `python -m cenote.gateway.watcher OPTIONS PIPE`.
 
-It does nothing else and holds nothing, so there is little in it that can fail. Started by `launch.start_platform`;
-where something else starts services again, as systemd does, `cenote up --foreground` does without.
+When it has died, or hangs. The watcher does nothing else and holds nothing, so there is little in it that can fail.
+Started by `launch.start_platform`; where something else starts services again, as systemd does, `cenote up
+--foreground` does without.
 """
 
 from __future__ import annotations
@@ -9,31 +10,40 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
 from dataclasses import replace
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from cenote.gateway.announcement import announce, read_announcement, refused
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.daemon_unsafe import Daemon, spawn
 from cenote.gateway.end_signal import EndSignal
+from cenote.gateway.heartbeat import PATIENCE, Heartbeat
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.restarts import Restarts
 from cenote_security.errors import CenoteError, UnavailableError
 
 _MODULE = "cenote.gateway.daemon"
+_LOOK_EVERY: Final = 1.0
+_LAST_LINES: Final = 2.0
+"""Seconds for a process that hangs to write down what its threads are at; one that is stopped will not."""
+
 _TOLD_TO_END = "the platform was told to end before it was ready, as by `cenote down`"
 
 log = logging.getLogger("cenote.gateway")
 
 
 class Watcher:
-    """told: where the first word of the first process goes. end: when it is to end."""
+    """told: where the first word of the first process goes. end: when it is to end. patience: see Heartbeat."""
 
-    def __init__(self, options: PlatformOptions, told: BinaryIO, end: EndSignal) -> None:
+    def __init__(
+        self, options: PlatformOptions, told: BinaryIO, end: EndSignal, patience: float = PATIENCE
+    ) -> None:
         self._options = options
+        self._patience = patience
         self._told = told
         self._end = end
         self._restarts = Restarts()
@@ -71,20 +81,26 @@ class Watcher:
 
     def _end_of(self, daemon: Daemon, life: int) -> int:
         watched: set[int] = {daemon.pipe, self._end.fileno(), life}
-        said = b""
+        words, heartbeat = _Words(), Heartbeat(patience=self._patience)
         while True:
-            news = select.select(watched, [], [])[0]
+            news = select.select(watched, [], [], _LOOK_EVERY)[0]
             if self._end.fileno() in news:
                 daemon.process.terminate()
                 watched.discard(self._end.fileno())
+                heartbeat.end()
             if daemon.pipe in news:  # before its end: what it said last is why
                 more = os.read(daemon.pipe, 65536)
-                said += more
+                if more and self._end.fileno() in watched:
+                    heartbeat.hear(time.monotonic())
+                if (word := words.add(more)) is not None:
+                    self._heard(word)
                 if not more:
                     watched.discard(daemon.pipe)
-                    self._heard(said)
             elif life in news:
                 return daemon.process.wait()
+            elif heartbeat.hangs(time.monotonic()):
+                heartbeat.end()
+                _kill(daemon, life)
 
     def _heard(self, said: bytes) -> None:
         """Passes on what it said, and keeps the port for the next one: clients have it."""
@@ -101,7 +117,31 @@ class Watcher:
         self._ready = True
 
 
-def main(options: str, pipe: int) -> int:
+class _Words:
+    """Of one process: one line that says something among empty ones."""
+
+    def __init__(self) -> None:
+        self._said = b""
+        self._whole = False
+
+    def add(self, more: bytes) -> bytes | None:
+        """What it has said, once: when that is whole, or nothing more will come, as `more` is empty then."""
+        if self._whole:
+            return None
+        self._said = (self._said + more).lstrip(b"\n")
+        self._whole = not more or b"\n" in self._said
+        return self._said.partition(b"\n")[0] if self._whole else None
+
+
+def _kill(daemon: Daemon, life: int) -> None:
+    pid = daemon.process.pid
+    log.error("the platform (pid %d) gives no sign of life and is killed; it says what it is at below", pid)
+    daemon.process.send_signal(signal.SIGUSR1)
+    select.select([life], [], [], _LAST_LINES)
+    daemon.process.kill()
+
+
+def main(options: str, pipe: int, patience: float = PATIENCE) -> int:
     """Its exit status."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     wanted = PlatformOptions.from_json(options)
@@ -117,7 +157,7 @@ def main(options: str, pipe: int) -> int:
             announce(told, refused(error))
             return 1
         try:
-            return Watcher(wanted, told, end).run()
+            return Watcher(wanted, told, end, patience).run()
         finally:
             lock.release()
 
