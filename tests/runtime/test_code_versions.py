@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from types import CodeType
 
 import pytest
 
@@ -38,3 +40,28 @@ def test_bytecode_of_another_version_is_refused(
 def test_bytecode_of_this_version_is_run() -> None:
     with PythonRuntime(functions=[Function(double)], types=[Type(Box)]) as runtime:
         assert "(4, 1)" == runtime.execute("double(2), Box().size()").value
+
+
+@pytest.mark.parametrize(
+    "code", [double.__code__, Box.size.__code__, compile("a = [b for b in c]", "here", "exec")]
+)
+def test_code_is_written_whole(code: CodeType) -> None:
+    """With the file that it is of, which nobody compares."""
+    make, arguments = code_versions.reduced_code(code)
+    made = make(*arguments)
+    assert code == made
+    assert (code.co_filename, code.co_qualname) == (made.co_filename, made.co_qualname)
+
+
+def test_functions_keep_their_file_wherever_they_go(tmp_path: Path) -> None:
+    """Into a jail, from there to another one, and there behind a sleep: by it a traceback says where something is."""
+    asked = "double.__code__.co_filename"
+    with (
+        PythonRuntime(functions=[Function(double)]) as runtime,
+        PythonRuntime.open(tmp_path, "other") as other,
+    ):
+        assert repr(__file__) == runtime.execute(asked).value
+        other.inject(Variable("double", runtime.share("double")))
+        assert repr(__file__) == other.execute(asked).value
+        other.hibernate()
+        assert repr(__file__) == other.execute(asked).value

@@ -29,9 +29,42 @@ class ForeignCodeError(TypeError):
         )
 
 
-def of_this_version(reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The reduction of a code object, which only this version of Python takes."""
-    make, arguments = reduced
+def reduced_code(code: CodeType) -> tuple[Any, ...]:
+    """A code object as any pickler may write it, for its own version of Python.
+
+    In place of cloudpickle's way, which from 3.1.3 on leaves out the file: by that, tracebacks and `inspect` find the
+    lines of a function, and the tracker whose it is. As there, tables are copied: who else holds one does not show in
+    what is written, so equal code has equal bytes.
+    """
+    return CodeType, (
+        code.co_argcount,
+        code.co_posonlyargcount,
+        code.co_kwonlyargcount,
+        code.co_nlocals,
+        code.co_stacksize,
+        code.co_flags,
+        code.co_code,
+        code.co_consts,
+        _copied(code.co_names),
+        _copied(code.co_varnames),
+        code.co_filename,
+        "".join(code.co_name),
+        code.co_qualname,
+        code.co_firstlineno,
+        code.co_linetable,
+        code.co_exceptiontable,
+        _copied(code.co_freevars),
+        _copied(code.co_cellvars),
+    )
+
+
+def _copied(table: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple([*table])
+
+
+def of_this_version(code: CodeType) -> tuple[Any, ...]:
+    """The same, which only this version of Python takes."""
+    make, arguments = reduced_code(code)
     return made_here, (_HERE, make, *arguments)
 
 

@@ -107,7 +107,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if (late := reduced_late_type(obj)) is not None:
             return late
         if isinstance(obj, types.CodeType):
-            return of_this_version(self.dispatch_table[types.CodeType](obj))
+            return of_this_version(obj)
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj

@@ -25,6 +25,7 @@ from typing import Any
 
 import cloudpickle
 
+from cenote_worker.code_versions import reduced_code
 from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
@@ -93,6 +94,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
                 return self._function(obj, (home,))
         if kind is types.CellType:
             return self._cell(obj)
+        if kind is types.CodeType:
+            return reduced_code(obj)
         if id(obj) in self._anchors:
             return Landing.anchor, self._anchors[id(obj)]
         if kind is CACHED and (

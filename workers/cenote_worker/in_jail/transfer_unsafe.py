@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import io
+from types import CodeType
 from typing import Any
 
 import cloudpickle
 
+from cenote_worker.code_versions import reduced_code
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
@@ -31,5 +33,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             refuse_cache(obj)
         if type(obj) is functools.cached_property:
             return reduced_property(obj)
+        if type(obj) is CodeType:
+            return reduced_code(obj)
         reduced = reduced_schema(obj) or reduced_late_type(obj) or reduced_tensor(obj, whole=False)
         return super().reducer_override(obj) if reduced is None else reduced
