@@ -10,7 +10,10 @@ from types import ModuleType
 from typing import Protocol
 
 from cenote.models.completion import Completion
-from cenote.models.errors import ModelResponseError
+from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
+
+_UNFINISHED = "Stream ended before a finish_reason"
+"""LiteLLM's words for it, which it gives no type of its own: an answer is an interrupted one where they change."""
 
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
@@ -49,6 +52,15 @@ def load() -> ModuleType:
     return litellm
 
 
+def is_whole(stream: LiteLLMStream, failure: ModelError) -> bool:
+    """Whether an answer is all there although LiteLLM has failed: the line was lost behind its finish reason, or the
+    server has ended it properly without one, which other clients take for an answer, and LiteLLM no longer does.
+    """
+    if not isinstance(failure, ModelUnavailableError):
+        return False
+    return bool(_finish_reason(stream)) or _UNFINISHED in str(failure)
+
+
 def keep_to_the_facts(stream: LiteLLMStream, completion: Completion) -> None:
     """Takes back what LiteLLM made up at the end of a stream: a finish reason, a usage of its own counting.
 
@@ -56,7 +68,14 @@ def keep_to_the_facts(stream: LiteLLMStream, completion: Completion) -> None:
     """
     if not any(getattr(chunk, "usage", None) for chunk in stream.chunks):
         completion.usage = None
-    if not (stream.received_finish_reason or stream.intermittent_finish_reason):
+    if (reason := _finish_reason(stream)) is None:
         completion.finish_reason = None
         if not completion.text:
             raise ModelResponseError("the server sent no answer")
+    elif completion.finish_reason is None:  # LiteLLM was yet to pass it on
+        completion.finish_reason = reason
+
+
+def _finish_reason(stream: LiteLLMStream) -> str | None:
+    """As the server gave it."""
+    return stream.received_finish_reason or stream.intermittent_finish_reason or None

@@ -70,18 +70,21 @@ class LiteLLMModel(RemoteModel):
         import asyncio
 
         from cenote.models.litellm_errors import model_error
-        from cenote.models.litellm_library import keep_to_the_facts, load
+        from cenote.models.litellm_library import is_whole, keep_to_the_facts, load
 
         library = await asyncio.to_thread(load)  # the first time takes seconds
+        stream: LiteLLMStream | None = None
         try:
-            stream: LiteLLMStream = await library.acompletion(**self._arguments(messages))
+            stream = await library.acompletion(**self._arguments(messages))
             async with aclosing(stream):
                 async for chunk in stream:
                     if delta := completion.absorb(chunk.model_dump()):
                         yield delta
         except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
-            # `from None`: the original may carry the request, and with it the key.
-            raise model_error(error, self.redact) from None
+            failure = model_error(error, self.redact)
+            if stream is None or not is_whole(stream, failure):
+                # `from None`: the original may carry the request, and with it the key.
+                raise failure from None
         keep_to_the_facts(stream, completion)
 
     def _arguments(self, messages: Sequence[Message]) -> dict[str, object]:
