@@ -149,6 +149,11 @@ def _is_loopback(host: object) -> bool:
 # soft limit on POSIX message queues, which nothing here uses. A zygote that outlives the run is found by it.
 
 
+HOMES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
+"""Where a platform leaves its user's token, and its state: for tests, nowhere. A token that one of them leaves where
+others look for theirs is taken for that, if they come to the same process of the run."""
+
+
 def _mark_processes() -> int:
     hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
     mark = 100_000 + os.getpid() % 700_000
@@ -212,8 +217,11 @@ class Leftovers:
         self.mark = _mark_processes()
         self.folder = Path(tempfile.mkdtemp(prefix="cenote-tests-"))
         self.beside_sources = _visible_entries(ROOT)
+        self.homes = {name: self.folder / f".{name}" for name in HOMES}
+        self.outside = {name: os.environ.get(name) for name in ("TMPDIR", *HOMES)}
         tempfile.tempdir = None
         os.environ["TMPDIR"] = str(self.folder)
+        os.environ.update({name: str(home) for name, home in self.homes.items()})
 
     def describe(self, grace: float) -> list[str]:
         """What is still there after so many seconds: whatever ends may also have files to remove."""
@@ -226,13 +234,20 @@ class Leftovers:
         lines = [f"process {pid} is still alive: {line}" for pid, line in _orphans(self.mark).items()]
         files = {name for name in _visible_entries(self.folder) if not name.startswith("pytest-of-")}
         lines += [f"left in the temporary folder: {name}" for name in sorted(files)]
+        lines += [
+            f"a test has set no {name} of its own, and left {found}"
+            for name, home in self.homes.items()
+            for found in sorted((home / "cenote").glob("**/*"))
+        ]
         return lines + [
             f"left beside the sources: {name}"
             for name in sorted(_visible_entries(ROOT) - self.beside_sources)
         ]
 
     def remove(self) -> None:
-        os.environ.pop("TMPDIR", None)
+        for name, former in self.outside.items():
+            os.environ.pop(name, None)
+            os.environ.update({name: former} if former is not None else {})
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

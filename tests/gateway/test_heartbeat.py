@@ -88,8 +88,9 @@ def test_signs_of_life_never_wait() -> None:
         beats.beat()
 
 
-def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path) -> None:
+def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, from the loop that answers its clients."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     beats: list[int] = []
     options = PlatformOptions(state=StateFolder(path=tmp_path / "state"), port=0, without_ray=True)
     with platform(options, lambda: beats.append(1)):

@@ -26,9 +26,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
     folder = Path(tmp_path_factory.mktemp("studio"))
-    with pytest.MonkeyPatch.context() as patch, Scripts() as models, forked_works(folder / "state") as works:
-        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        studio = Studio(folder / "state", models, works=works).open()
+    with Scripts() as models, forked_works(folder / "state") as works:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+            studio = Studio(folder / "state", models, works=works).open()
         yield studio
         studio.close()
 
@@ -37,7 +38,11 @@ def _studio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Studio]:
 def studio(
     _studio: Studio, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Studio]:
-    """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends."""
+    """Its models begin with empty scripts. What works on when a test has failed says where it stands, and ends.
+
+    Its token is found here alone: others of this process have theirs.
+    """
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(_studio.folder.parent / "config"))
     _studio.models.lines.clear()
     _studio.models.calls.clear()
     _studio.models.asked.clear()
