@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.checkpoints.test_state_pickles import names_of, ran, refilled
 
-from cenote.runtime import Function, PythonRuntime
+from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_worker.in_jail.checkpointing_groups import grouped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of 3.12")
@@ -70,3 +70,17 @@ def test_functions_of_a_client_may_speak_of_its_aliases() -> None:
     with PythonRuntime(functions=[Function(own["double"])]) as runtime:
         found = runtime.execute("double(4), double.__annotations__['amount'].__value__")
         assert "(8, <class 'int'>)" == found.value
+
+
+def test_names_of_a_class_body_are_found_in_the_class_that_is_made() -> None:
+    """From a client to a jail and on to others, and behind that in a branch: what is set there later counts."""
+    own = ran("class C:\n  type X = list[n]\n  n = int")
+    with PythonRuntime(variables=[Variable("C", own["C"])]) as first, PythonRuntime() as second:
+        second.inject(Variable("C", first.share("C")))
+        with PythonRuntime() as third:
+            third.inject(Variable("C", second.share("C")))
+            third.execute("C.n = str")
+            with third.fork() as branch:
+                assert "list[str]" == branch.execute("C.X.__value__").value
+            assert "list[str]" == third.execute("C.X.__value__").value
+        assert "list[int]" == second.execute("C.X.__value__").value

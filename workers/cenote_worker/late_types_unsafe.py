@@ -2,7 +2,8 @@
 
 pickle stores them as names, to be looked up where they have been defined; in another process of the same program
 nothing has that name yet, or has another type under it. What is worked out later stays so: an alias comes with the
-function that does it, as long as nobody has asked for its value.
+function that does it, as long as nobody has asked for its value. In the body of a class, that finds names in the own
+table of the class, which goes as the table of the class that is made there.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ _ALIAS: Final[Any] = getattr(typing, "TypeAliasType", None)
 _PARAMETERS: Final = (typing.TypeVar, typing.ParamSpec, typing.TypeVarTuple)
 LATE_TYPES: Final[tuple[Any, ...]] = (*_PARAMETERS, *((_ALIAS,) if _ALIAS is not None else ()))
 _OF_VARIABLES: Final = ("covariant", "contravariant", "infer_variance")
+_OF_INSTANCES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
+"""What a class has of its own in its table, such as `__dict__`, and which say what class that is."""
+
 _modules = sys.modules
 
 
@@ -44,6 +48,28 @@ def reduced_late_type(value: Any) -> tuple[Any, ...] | None:
         made = value.__name__, value.__type_params__, value.__module__, held
         return remade_alias, made, (held, _content(value)), None, None, fill
     return remade_parameter, (kind, value.__name__, value.__module__, _settings(value))
+
+
+def class_of_table(cell: types.CellType) -> type | None:
+    """The class whose own table is in a cell; None for any other."""
+    try:
+        table = cell.cell_contents
+    except ValueError:
+        return None
+    if type(table) is not dict or "__module__" not in table:
+        return None
+    of_classes = (each.__objclass__ for each in table.values() if type(each) in _OF_INSTANCES)
+    return next((cls for cls in of_classes if _table(cls) is table), None)
+
+
+def over_table(cls: type) -> types.CellType:
+    """A cell with the class's own table in it."""
+    return types.CellType(_table(cls))
+
+
+def _table(cls: type) -> object:
+    """Python shows it through a proxy alone."""
+    return gc.get_referents(vars(cls))[0]
 
 
 def remade_alias(name: str, parameters: tuple[object, ...], module: str, held: types.CellType) -> object:

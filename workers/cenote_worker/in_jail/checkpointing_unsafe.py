@@ -32,7 +32,7 @@ from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.in_jail.rows import reduced_row
-from cenote_worker.late_types_unsafe import reduced_late_type
+from cenote_worker.late_types_unsafe import class_of_table, over_table, reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
 
@@ -145,14 +145,15 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _function(self, function: types.FunctionType, home: tuple[str, ...]) -> Any:
         """Its cells are filled afterwards: they may hold the function itself. home: see Landing.function."""
         cells = function.__closure__ or ()
-        self._bare.update(map(id, cells))
+        to_fill = [cell for cell in cells if class_of_table(cell) is None]
+        self._bare.update(map(id, to_fill))
         state = (
             vars(function),
             function.__defaults__,
             function.__kwdefaults__,
             function.__annotations__,
             (function.__qualname__, function.__module__, function.__doc__, *_type_parameters(function)),
-            tuple((cell, *_contents(cell)) for cell in cells),
+            tuple((cell, *_contents(cell)) for cell in to_fill),
         )
         made = (function.__code__, function.__name__, cells or None, *home)
         return Landing.function, made, state, None, None, Landing.fill_function
@@ -185,6 +186,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _cell(self, cell: types.CellType) -> Any:
         if id(cell) in self._bare:
             return types.CellType, ()
+        if (cls := class_of_table(cell)) is not None:
+            return over_table, (cls,)
         return types.CellType, (), _contents(cell), None, None, Landing.fill_cell
 
 
