@@ -17,7 +17,7 @@ import pytest
 from tests.waiting import PATIENCE, until
 
 import cenote
-from cenote.gateway.announcement import Beats, read_announcement
+from cenote.gateway.announcement import PipeAnnouncer, read_announcement
 from cenote.gateway.daemon_lock import Running, running_at
 from cenote.gateway.heartbeat import Heartbeat
 from cenote.gateway.options import PlatformOptions
@@ -78,14 +78,27 @@ def test_one_word_is_heard_among_signs_of_life(said: list[bytes], heard: list[by
 def test_signs_of_life_never_wait() -> None:
     """Nor fail: not where the pipe is full, and not where nobody reads any more."""
     reading, writing = os.pipe()
-    with Beats(writing) as beats:
-        os.close(writing)
+    with PipeAnnouncer(writing) as told:
         os.set_blocking(reading, False)
         for _ in range(70_000):  # more than a pipe holds
-            beats.beat()
+            told.beat()
         assert {ord("\n")} == set(os.read(reading, 70_000))
         os.close(reading)
-        beats.beat()
+        told.beat()
+
+
+def test_who_is_ending_gives_no_sign_to_anybody_else() -> None:
+    """The watcher hears that no more will come; nothing is written into a file that has the number of the pipe then."""
+    reading, writing = os.pipe()
+    with open(reading, "rb") as heard, PipeAnnouncer(writing) as told, tempfile.TemporaryFile() as other:
+        told.beat()
+        told.ending()
+        assert b"\n" == heard.read()
+        os.dup2(other.fileno(), writing)
+        told.beat()
+        told.ending()
+        assert 0 == os.fstat(writing).st_size
+        os.close(writing)
 
 
 def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +122,16 @@ def test_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert running.address == other.address
         assert 1 == len(client.describe().nodes)
     assert "gives no sign of life and is killed" in state.log.read_text()
+
+
+def test_one_that_was_told_to_end_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By whomever: it says so, and how long it takes is not the watcher's business, which ends with it."""
+    state = StateFolder(path=tmp_path / "state")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    with watched(state) as running:
+        os.kill(running.pid, signal.SIGTERM)
+        until(lambda: running_at(state.lock) is None)
+    assert "no sign of life" not in state.log.read_text()
 
 
 def test_what_it_was_at_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +185,8 @@ def test_systemd_is_told(abstract: bool, monkeypatch: pytest.MonkeyPatch) -> Non
         assert "NOTIFY_SOCKET" not in os.environ
         manager.ready()
         manager.beat()
-        assert [b"READY=1", b"WATCHDOG=1"] == [listener.recv(100), listener.recv(100)]
+        manager.ending()
+        assert [b"READY=1", b"WATCHDOG=1", b"STOPPING=1"] == [listener.recv(100) for _ in range(3)]
 
 
 def test_nobody_else_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import faulthandler
-import io
 import os
 import signal
 import socket
@@ -19,7 +18,7 @@ from typing import Never
 import pytest
 
 from cenote.gateway import daemon, watcher
-from cenote.gateway.announcement import announce, read_announcement
+from cenote.gateway.announcement import PipeAnnouncer, announce, read_announcement
 from cenote.gateway.audit.entry import Event
 from cenote.gateway.audit.verification import entries
 from cenote.gateway.daemon import without_credentials
@@ -204,29 +203,48 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
         yield RUNNING
         ended.append("orderly")
 
-    ended, heard = list[str](), list[Running]()
+    ended, heard = list[str](), Heard()
     monkeypatch.setattr("cenote.gateway.platform.platform", starting)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        serve(PlatformOptions(state=StateFolder(path=tmp_path)), heard.append)
+        serve(PlatformOptions(state=StateFolder(path=tmp_path)), heard)
     finally:
         faulthandler.unregister(signal.SIGUSR1)
         for number, handler in handlers.items():
             signal.signal(number, handler)
-    assert (["orderly"], []) == (ended, heard)
+    assert (["orderly"], ["ending"]) == (ended, heard.said)
+
+
+class Heard:
+    """An Announcer that remembers."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def ready(self, _running: Running) -> None:
+        self.said.append("ready")
+
+    def beat(self) -> None:
+        self.said.append("beat")
+
+    def ending(self) -> None:
+        self.said.append("ending")
 
 
 def test_the_first_word_counts() -> None:
     """A platform that was ready and fails later says nothing more to whoever started it."""
-    assert RUNNING == read_announcement(announced(RUNNING, UsageError("later")))
+    reading, writing = os.pipe()
+    with open(reading, "rb") as heard, PipeAnnouncer(writing) as told:
+        told.ready(RUNNING)
+        told.failed(UsageError("later"))
+        told.ending()
+        assert RUNNING == read_announcement(heard.read())
 
 
-def announced(*said: Running | CenoteError) -> bytes:
+def announced(said: Running | CenoteError) -> bytes:
     reading, writing = os.pipe()
     with open(reading, "rb") as heard, open(writing, "wb") as pipe:
-        for each in said:
-            announce(pipe, each)
-        assert isinstance(heard, io.BufferedReader)
+        announce(pipe, said)
         return heard.read()
 
 

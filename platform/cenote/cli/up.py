@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ from cenote_worker.wire.channels import ENVIRONMENT
 if TYPE_CHECKING:
     from cenote.gateway.daemon_lock import Running
     from cenote.gateway.options import PlatformOptions
+    from cenote.gateway.service_manager import ServiceManager
 
 EPILOG = """Exit status: 0 the platform is ready, 2 wrong usage, 4 it cannot be had here, such as for a port that
 is taken or a platform that runs already."""
@@ -98,18 +100,26 @@ def handle(arguments: argparse.Namespace) -> int:
         from cenote.gateway.service_manager import ServiceManager
 
         manager = ServiceManager.of_this_process()
-
-        def ready(running: Running) -> None:
-            show(running, screen, as_json=arguments.json)
-            manager.ready()
-
-        serve(options, ready, manager.beat)
+        serve(options, _Foreground(manager, lambda running: show(running, screen, as_json=arguments.json)))
     else:
         from cenote.gateway.launch import start_platform
 
         running = start_platform(options, lambda: screen.progress("ending what was begun"))
         show(running, screen, as_json=arguments.json)
     return ExitStatus.OK
+
+
+class _Foreground:
+    """The Announcer of a platform in this process: to people, and to a service manager if there is one."""
+
+    def __init__(self, manager: ServiceManager, shown: Callable[[Running], None]) -> None:
+        self._manager = manager
+        self._shown = shown
+        self.beat, self.ending = manager.beat, manager.ending
+
+    def ready(self, running: Running) -> None:
+        self._shown(running)
+        self._manager.ready()
 
 
 def _keep_database(options: PlatformOptions, given: str | None) -> None:

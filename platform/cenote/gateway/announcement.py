@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from contextlib import suppress
 from dataclasses import asdict
-from typing import BinaryIO, Final, Self
+from typing import BinaryIO, Final, Protocol, Self
 
 from cenote.gateway.daemon_lock import Running
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
@@ -25,25 +26,62 @@ def announce(pipe: BinaryIO, said: Running | CenoteError) -> None:
     if pipe.closed:
         return
     with pipe:
-        pipe.write(json.dumps(_message(said)).encode() + b"\n")
+        pipe.write(_line(said))
 
 
-class Beats:
-    """The signs of life. pipe: duplicated, so that these go on when what is announced is said."""
+class Announcer(Protocol):
+    """Tells whoever looks after a platform how it is. None of it waits, or fails."""
+
+    def ready(self, running: Running) -> None:
+        """Clients can connect. Once."""
+
+    def beat(self) -> None:
+        """It serves them. Every second, on the loop that does."""
+
+    def ending(self) -> None:
+        """It was told to end: no beat need come any more."""
+
+
+class PipeAnnouncer:
+    """The Announcer of a process with a watcher. pipe: taken over; closed is the word that it is ending."""
 
     def __init__(self, pipe: int) -> None:
-        self._pipe = os.dup(pipe)
-        os.set_blocking(self._pipe, False)
+        os.set_blocking(pipe, False)
+        self._lock = threading.Lock()  # else the loop could beat into what has this number next
+        self._pipe: int | None = pipe
+        self._said = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._pipe)
+        self.ending()
+
+    def ready(self, running: Running) -> None:
+        self._say(running)
+
+    def failed(self, error: CenoteError) -> None:
+        """Why it cannot be had. Nothing for one that was ready before."""
+        self._say(error)
 
     def beat(self) -> None:
-        with suppress(OSError):  # the watcher was killed, or stands still with a full pipe
-            os.write(self._pipe, b"\n")
+        self._write(b"\n")
+
+    def ending(self) -> None:
+        with self._lock:
+            if self._pipe is not None:
+                os.close(self._pipe)
+            self._pipe = None
+
+    def _say(self, said: Running | CenoteError) -> None:
+        if not self._said:
+            self._said = True
+            self._write(_line(said))
+
+    def _write(self, line: bytes) -> None:
+        with self._lock, suppress(OSError):  # the watcher was killed, or stands still with a full pipe
+            if self._pipe is not None:
+                os.write(self._pipe, line)
 
 
 def refused(error: OSError) -> UnavailableError:
@@ -57,6 +95,10 @@ def read_announcement(text: bytes) -> Running:
     if "error" in said:
         raise _FAMILIES.get(said["family"], CenoteError)(said["error"])
     return Running(**said)
+
+
+def _line(said: Running | CenoteError) -> bytes:
+    return json.dumps(_message(said)).encode() + b"\n"
 
 
 def _message(said: Running | CenoteError) -> dict[str, object]:

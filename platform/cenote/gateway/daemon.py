@@ -7,7 +7,7 @@ import re
 import sys
 from typing import Final
 
-from cenote.gateway.announcement import Beats, announce, refused
+from cenote.gateway.announcement import PipeAnnouncer, refused
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
 from cenote_security.errors import CenoteError
@@ -24,16 +24,16 @@ def main(options: str, pipe: int) -> int:
     """Its exit status. What goes wrong before it is ready is told through the pipe."""
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
-    with Beats(pipe) as beats, open(pipe, "wb") as told:
+    with PipeAnnouncer(pipe) as told:
         try:
-            serve(PlatformOptions.from_json(options), lambda running: announce(told, running), beats.beat)
+            serve(PlatformOptions.from_json(options), told)
         except CenoteError as error:
             logging.getLogger("cenote.gateway").error("%s", error)
-            announce(told, error)
+            told.failed(error)
             return 1
         except OSError as error:
             logging.getLogger("cenote.gateway").exception("the system refuses what the platform needs")
-            announce(told, refused(error))
+            told.failed(refused(error))
             return 1
     return 0
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cenote.gateway.announcement import Announcer
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
@@ -97,20 +98,18 @@ def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> I
         yield running
 
 
-def serve(
-    options: PlatformOptions, ready: Callable[[Running], None], beat: Callable[[], None] = _nothing
-) -> None:
-    """The same until SIGTERM or SIGINT comes. On the main thread. ready: called once; not if one came before that,
-    since nobody is to connect to what is about to be gone. beat: see platform.
+def serve(options: PlatformOptions, told: Announcer) -> None:
+    """The same until SIGTERM or SIGINT comes. On the main thread. told: not that it is ready if one came before that,
+    since nobody is to connect to what is about to be gone.
     """
     end = EndSignal()
-    faulthandler.register(
-        signal.SIGUSR1, file=STDERR
-    )  # what its threads are at, before it is killed for hanging
-    with platform(options, beat) as running:
+    # What its threads are at, before it is killed for hanging.
+    faulthandler.register(signal.SIGUSR1, file=STDERR)
+    with platform(options, told.beat) as running:
         if not end.wait(0):
-            ready(running)
+            told.ready(running)
             end.wait()
+        told.ending()
 
 
 def _states(options: PlatformOptions) -> States:

@@ -32,6 +32,10 @@ class ServiceManager:
         """It still can; for WatchdogSec=."""
         self._say(b"WATCHDOG=1")
 
+    def ending(self) -> None:
+        """It ends, and gives no sign of life any more."""
+        self._say(b"STOPPING=1")
+
     def _say(self, what: bytes) -> None:
         if self._line is not None:
             with suppress(OSError):  # whoever looks after it is being started again; it hears the next one

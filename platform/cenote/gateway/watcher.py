@@ -94,8 +94,9 @@ class Watcher:
                     heartbeat.hear(time.monotonic())
                 if (word := words.add(more)) is not None:
                     self._heard(word)
-                if not more:
+                if not more:  # it is ending, or has ended
                     watched.discard(daemon.pipe)
+                    heartbeat.end()
             elif life in news:
                 return daemon.process.wait()
             elif heartbeat.hangs(time.monotonic()):
