@@ -88,7 +88,7 @@ def test_signs_of_life_never_wait() -> None:
 
 
 def test_who_is_ending_gives_no_sign_to_anybody_else() -> None:
-    """The watcher hears that no more will come; nothing is written into a file that has the number of the pipe then."""
+    """The watcher hears that no more will come; nothing is written into what has the number of the pipe then."""
     reading, writing = os.pipe()
     with open(reading, "rb") as heard, PipeAnnouncer(writing) as told, tempfile.TemporaryFile() as other:
         told.beat()
