@@ -12,16 +12,30 @@ from pathlib import Path
 from tests.checkpoints.lives import live, say
 
 from cenote.gateway import local_nodes
+from cenote.gateway.daemon_lock import Running
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
 from cenote.gateway.state_folder import StateFolder
+
+
+class Told:
+    """An Announcer to whoever reads the output."""
+
+    def ready(self, running: Running) -> None:
+        say("listens", running.address)
+
+    def beat(self) -> None:
+        pass
+
+    def ending(self) -> None:
+        pass
 
 
 def platform(state: Path, port: int) -> None:
     """Until it is killed."""
     os.setpgid(0, 0)
     options = PlatformOptions(state=StateFolder(path=state), port=port, without_ray=True)
-    serve(options, lambda running: say("listens", running.address))
+    serve(options, Told())
 
 
 if __name__ == "__main__":

@@ -71,6 +71,7 @@ class Platforms:
             kind, _, rest = line.strip().partition(" ")
             if kind == what:
                 return rest
+            assert kind != "over", "the platform has ended by itself"
         raise AssertionError("the process that forks platforms has ended")
 
 
