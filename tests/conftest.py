@@ -149,11 +149,6 @@ def _is_loopback(host: object) -> bool:
 # soft limit on POSIX message queues, which nothing here uses. A zygote that outlives the run is found by it.
 
 
-HOMES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
-"""Where a platform leaves its user's token, and its state: for tests, nowhere. A token that one of them leaves where
-others look for theirs is taken for that, if they come to the same process of the run."""
-
-
 def _mark_processes() -> int:
     hard = resource.getrlimit(resource.RLIMIT_MSGQUEUE)[1]
     mark = 100_000 + os.getpid() % 700_000
@@ -208,6 +203,11 @@ def _orphans(mark: int) -> dict[int, str]:
 
 def _visible_entries(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith((".", "__pycache__"))}
+
+
+HOMES = ("XDG_CONFIG_HOME", "XDG_STATE_HOME")
+"""Where a platform leaves its user's token, and its state: for tests, nowhere. A token that one of them leaves where
+others look for theirs is taken for that, if they come to the same process of the run."""
 
 
 class Leftovers:

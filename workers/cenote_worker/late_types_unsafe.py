@@ -41,6 +41,9 @@ def reduced_late_type(value: Any) -> tuple[Any, ...] | None:
     """How to pickle it, as `reducer_override` gives it; None for any other object, and for what goes by reference, as
     a module has it. Raises what working out the bound of a type parameter raises."""
     kind = type(value)
+    if kind is types.CellType:
+        cls = class_of_table(value)
+        return None if cls is None else (over_table, (cls,))
     if kind not in LATE_TYPES or _is_imported(value):
         return None
     if kind is _ALIAS:

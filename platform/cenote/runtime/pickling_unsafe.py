@@ -25,7 +25,7 @@ from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
-from cenote_worker.late_types_unsafe import LATE_TYPES, class_of_table, over_table, reduced_late_type
+from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 from cenote_worker.tensors_unsafe import reduced_tensor
 
@@ -106,8 +106,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._by_value(obj.__name__)
         if (late := reduced_late_type(obj)) is not None:
             return late
-        if type(obj) is types.CellType and (cls := class_of_table(obj)) is not None:
-            return over_table, (cls,)
         if isinstance(obj, types.CodeType):
             return of_this_version(obj)
         reduced = super().reducer_override(obj)

@@ -155,7 +155,7 @@ def _folder_open_to_all() -> str:
 
 
 def _on_a_port_aside(kind: socket.SocketKind) -> socket.socket:
-    """A socket of 127.0.0.1 on a port that the kernel gives to nobody who does not name it.
+    """A socket of 127.0.0.1 on a port that the kernel gives to nobody who does not name it, if there is any such.
 
     Clients whose server has ended go on asking for the port that it was given: whoever has it next would take them
     for an escape.

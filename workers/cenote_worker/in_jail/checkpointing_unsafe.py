@@ -32,7 +32,7 @@ from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.in_jail.rows import reduced_row
-from cenote_worker.late_types_unsafe import class_of_table, over_table, reduced_late_type
+from cenote_worker.late_types_unsafe import class_of_table, reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
 
@@ -186,8 +186,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _cell(self, cell: types.CellType) -> Any:
         if id(cell) in self._bare:
             return types.CellType, ()
-        if (cls := class_of_table(cell)) is not None:
-            return over_table, (cls,)
+        if (table := reduced_late_type(cell)) is not None:
+            return table
         return types.CellType, (), _contents(cell), None, None, Landing.fill_cell
 
 

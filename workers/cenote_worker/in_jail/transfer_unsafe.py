@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from types import CellType, CodeType
+from types import CodeType
 from typing import Any
 
 import cloudpickle
@@ -13,7 +13,7 @@ from cenote_worker.code_versions import reduced_code
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
-from cenote_worker.late_types_unsafe import class_of_table, over_table, reduced_late_type
+from cenote_worker.late_types_unsafe import reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps
 from cenote_worker.tensors_unsafe import reduced_tensor
 
@@ -35,7 +35,5 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced_property(obj)
         if type(obj) is CodeType:
             return reduced_code(obj)
-        if type(obj) is CellType and (cls := class_of_table(obj)) is not None:
-            return over_table, (cls,)
         reduced = reduced_schema(obj) or reduced_late_type(obj) or reduced_tensor(obj, whole=False)
         return super().reducer_override(obj) if reduced is None else reduced
