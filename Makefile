@@ -36,10 +36,10 @@ demo: environment
 	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
 
 test: environment-test
-	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again $(ARGS)
 
 test-long: environment-test
-	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --long $(ARGS)
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --long $(ARGS)
 
 check: lint format types imports dead spelling dependencies generated
 

@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
+    parser.addoption("--again", action="store_true", help="run the few tests that failed once more, alone")
     parser.addoption("--grace", type=float, default=60.0, help="seconds that a last process may take to end")
 
 
@@ -267,6 +268,10 @@ def pytest_configure(config: pytest.Config) -> None:
         # Hundreds of processes are started that import the same: each would compile it all.
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         config.stash[LEFTOVERS] = Leftovers()
+        if config.getoption("--again"):
+            from tests.unstable import Unstable
+
+            config.pluginmanager.register(Unstable())
 
 
 def pytest_report_header() -> str:

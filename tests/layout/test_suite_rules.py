@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,26 @@ MANY = "import pytest\n@pytest.mark.parametrize('x', range(8))\ndef test_it(x): 
 BESIDE = "from pathlib import Path\ndef test_it(): Path(__file__).parents[1].joinpath('stray').touch()"
 
 
-def run_suite(folder: Path, *sources: str) -> subprocess.CompletedProcess[str]:
+def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
     """A suite of these files under our conftest."""
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
+    shutil.copy(CONFTEST.with_name("unstable.py"), tests)
     for number, source in enumerate(sources):
         (tests / f"test_{number}.py").write_text(source)
-    command = [sys.executable, "-m", "pytest", "-q", "--grace", "0.2", "-p", "no:cacheprovider", str(tests)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--grace",
+        "0.2",
+        "-p",
+        "no:cacheprovider",
+        *options,
+        str(tests),
+    ]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60)
 
 
@@ -79,3 +92,31 @@ def test_an_id_is_the_same_in_every_process(tmp_path: Path) -> None:
     done = run_suite(tmp_path, ADDRESSED)
     assert 4 == done.returncode
     assert "ids with addresses: tests/test_0.py::test_it[<object object at 0x" in done.stderr
+
+
+SECOND_TIME = "from pathlib import Path\nran = Path(__file__).with_suffix('.ran')\ndef test_it():\n" + (
+    "    first = not ran.exists()\n    ran.touch()\n    assert not first, 'too early'"
+)
+NEVER = "def test_it(): assert not 'ever'"
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")], ids=str)
+def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """It fails beside others and passes alone. The list says what makes it fail again, and what it said."""
+    done = run_suite(tmp_path, SECOND_TIME, CLEAN, options=("--again", *options))
+    assert (0, True) == (done.returncode, "1 passed, 1 unstable" in done.stdout), done.stdout + done.stderr
+    assert re.search(
+        r"UNSTABLE \S*test_0.py::test_it \(load [\d.]+, --randomly-seed=\d+, PYTHONHASHSEED=\d+\)",
+        done.stdout,
+    ), done.stdout
+    assert "too early" in done.stdout
+
+
+def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, NEVER, SECOND_TIME, options=["--again"])
+    assert (1, True) == (done.returncode, "1 failed, 1 unstable" in done.stdout), done.stdout + done.stderr
+
+
+def test_where_much_fails_nothing_is_run_again(tmp_path: Path) -> None:
+    done = run_suite(tmp_path, *[SECOND_TIME] * 11, options=["--again"])
+    assert (1, True) == (done.returncode, "unstable" not in done.stdout), done.stdout + done.stderr

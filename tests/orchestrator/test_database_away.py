@@ -223,7 +223,8 @@ def test_an_actor_that_ray_cannot_make_or_kill_just_now(
     try:
         until(made[0].woken.is_set)
         works.begun = 2
-        until(lambda: killed == [made[0], made[0]])
+        until(lambda: len(killed) >= 2)
+        assert {made[0]} == set(killed)  # again and again, as long as it is there
     finally:
         orchestrators.close()
 

@@ -1,0 +1,76 @@
+"""A failed test is run once more, alone, after the others. If it passes then, it is unstable, and the run passes.
+
+An unstable test is a fault to mend: the run lists it with what is needed to make it fail again. What
+pytest-rerunfailures offers is not enough here: it repeats a test at once, in the same process, beside the same load.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+FEW = 10
+"""Where more tests fail, something is broken: none of them is run again."""
+
+LIMIT = 400.0
+"""Seconds for one test alone. A test has its own, shorter limit; this one is for what hangs outside a test."""
+
+
+class Unstable:
+    """The part of a run that repeats failed tests. It belongs to the process that prints the summary."""
+
+    def __init__(self) -> None:
+        self._loads: dict[str, float] = {}
+        self._unstable: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self._loads.setdefault(report.nodeid, os.getloadavg()[0])
+
+    @pytest.hookimpl(trylast=True)  # the processes of a parallel run have ended by then
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(self._loads) <= FEW:
+            return
+        reporter: TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
+        self._unstable = [test for test in self._loads if self._passes_alone(session.config, test)]
+        for category in ("failed", "error"):
+            reports = reporter.stats.pop(category, [])
+            for report in reports:
+                unstable = getattr(report, "nodeid", None) in self._unstable
+                reporter.stats.setdefault("unstable" if unstable else category, []).append(report)
+        if len(self._unstable) == len(self._loads):
+            session.exitstatus = pytest.ExitCode.OK
+
+    def _passes_alone(self, config: pytest.Config, test: str) -> bool:
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            test,
+            f"--randomly-seed={config.getoption('randomly_seed')}",
+        ]
+        command += ["--long"] if config.getoption("long") else []
+        try:
+            again = subprocess.run(
+                command, cwd=config.rootpath, capture_output=True, timeout=LIMIT, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return False
+        return again.returncode == pytest.ExitCode.OK
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter, config: pytest.Config) -> None:
+        if not self._unstable:
+            return
+        terminalreporter.section("unstable: failed, then passed alone", yellow=True)
+        for report in terminalreporter.stats["unstable"]:
+            terminalreporter.write_sep("_", report.nodeid)
+            report.toterminal(terminalreporter._tw)
+        seeds = f"--randomly-seed={config.getoption('randomly_seed')}, PYTHONHASHSEED={os.environ['PYTHONHASHSEED']}"
+        for test in self._unstable:
+            terminalreporter.write_line(
+                f"UNSTABLE {test} (load {self._loads[test]:.1f}, {seeds})", yellow=True
+            )
