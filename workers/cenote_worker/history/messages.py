@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
@@ -30,7 +31,6 @@ from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, Ste
 from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
 from cenote_worker.supervisor.edge import read_error, read_info
 from cenote_worker.wire.results import (
-    clean_text,
     from_bundle,
     from_error,
     from_info,
@@ -66,13 +66,13 @@ def from_event(event: Event) -> bytes:
     if isinstance(event, StepRecord):
         _fill_step(message.step, event)
     elif isinstance(event, Moved):
-        message.moved.head, message.moved.reason = event.head, clean_text(event.reason)
+        message.moved.head, message.moved.reason = event.head, utf8_text(event.reason)
     elif isinstance(event, Begun):
         message.begun.SetInParent()
-        message.begun.names.extend(event.names)
+        message.begun.names.extend(utf8_texts(event.names))
         message.begun.files.update(event.files)
         for each in event.values:
-            message.begun.values.add(names=each.names, content=each.content, replaces=each.replaces)
+            make(message.begun.values.add, names=each.names, content=each.content, replaces=each.replaces)
     elif isinstance(event, FileKept):
         message.kept.digest = event.digest
         if event.data is not None:
@@ -90,7 +90,7 @@ def from_event(event: Event) -> bytes:
     else:
         message.described.step = event.step
         message.described.variables.extend(map(from_info, event.variables))
-        message.described.gone.extend(event.gone)
+        message.described.gone.extend(utf8_texts(event.gone))
     return message.SerializeToString()
 
 
@@ -141,7 +141,7 @@ def _to_put_in(message: history_pb2.StateBegunWith) -> PutIn:
 
 def from_history(history: History, after: int) -> runtime_pb2.History:
     """The events of a history from a position on, as many as one message should have."""
-    message, size, position = runtime_pb2.History(id=history.id), 0, min(after, history.size)
+    message, size, position = make(runtime_pb2.History, id=history.id), 0, min(after, history.size)
     while position < history.size and size < MAX_EXCERPT:
         event = from_event(_without_data(history.event(position)))
         message.events.append(event)
@@ -161,10 +161,10 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.reused = record.outcome == "reused"
     message.kind, message.status = _KINDS[record.kind], _STATUSES[record.status]
     message.code = record.code.encode("utf-8", "surrogatepass")
-    message.names.extend(map(clean_text, record.names))
+    message.names.extend(utf8_texts(record.names))
     message.content = record.content
-    message.author, message.private = record.author, record.private
-    message.cause, message.shed = clean_text(record.cause), record.shed
+    message.author, message.private = utf8_text(record.author), record.private
+    message.cause, message.shed = utf8_text(record.cause), record.shed
     _fill_result(message, record)
     if record.trace is not None:
         traced.fill(message.trace, record.trace)
@@ -176,12 +176,12 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
 
 
 def _fill_result(message: history_pb2.Step, record: StepRecord) -> None:
-    message.stdout, message.stderr = clean_text(record.stdout), clean_text(record.stderr)
+    message.stdout, message.stderr = utf8_text(record.stdout), utf8_text(record.stderr)
     message.outputs.extend(map(from_bundle, record.outputs))
     if record.value is not None:
-        message.value = clean_text(record.value)
+        message.value = utf8_text(record.value)
     if record.reply is not None:
-        message.reply = clean_text(record.reply)
+        message.reply = utf8_text(record.reply)
     if record.error is not None:
         message.error.CopyFrom(from_error(record.error))
 
@@ -219,7 +219,8 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
 
 
 def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
-    message = history_pb2.RecordedHostCall(
+    message = make(
+        history_pb2.RecordedHostCall,
         target=call.target,
         method=call.method,
         effect=EFFECTS[call.effect],
@@ -229,7 +230,7 @@ def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
         parts=call.parts,
     )
     if call.error is not None:
-        message.error.type, message.error.message = map(clean_text, call.error)
+        message.error.type, message.error.message = utf8_texts(call.error)
     return message
 
 

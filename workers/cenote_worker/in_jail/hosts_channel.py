@@ -14,6 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.described import fill
@@ -97,7 +98,8 @@ class HostChannel:
             raise RuntimeError("host functions can be called from the runtime's own process only, not a fork")
         request, descriptors = jail_pb2.HostRequest(), list[int]()
         number = next(self._numbers)
-        request.call.id, request.call.target, request.call.method = number, target, method
+        request.call.id = number
+        request.call.target, request.call.method = utf8_text(target), utf8_text(method)
         arguments.to_wire(request.call.arguments, descriptors)
         if opaque is not None:
             opaque.to_wire(request.call.opaque, descriptors)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from cenote_worker.in_jail.bounded import bounded_str, module_name, printable, shorten, type_name
+from cenote_proto.scalars import utf8_text
+from cenote_worker.in_jail.bounded import bounded_str, module_name, shorten, type_name
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.frames import Step, characters, short_path, source_line, steps_of
 from cenote_worker.in_jail.limits import KernelLimits
@@ -104,11 +105,11 @@ class Tracebacks:
         if steps and steps[-1].owner == "library":
             last = steps[-1]
             within = f", in {last.function}" if last.function else ""
-            yield printable(f"  in {short_path(last.filename)[-200:]}:{last.line}{within}")
+            yield utf8_text(f"  in {short_path(last.filename)[-200:]}:{last.line}{within}")
 
     def _frame(self, step: Step) -> Iterator[str]:
         within = f", in {step.function}" if step.function else ""
-        yield printable(f"  {place(step.filename)}, line {step.line}{within}")
+        yield utf8_text(f"  {place(step.filename)}, line {step.line}{within}")
         line = source_line(self._compiler, step.filename, step.line)
         if line.strip():
             yield from self._source(step, line)
@@ -132,7 +133,7 @@ class Tracebacks:
         filename, number, offset, text, _ = (_FACTS[name](error) for name in _FACTS)
         if type(filename) is not str or type(number) is not int:
             return
-        yield printable(f"  {place(filename)}, line {number}")
+        yield utf8_text(f"  {place(filename)}, line {number}")
         line = source_line(self._compiler, filename, number) or (text if type(text) is str else "")
         if not line.strip():
             return
@@ -148,7 +149,7 @@ def exception_name(cls: type) -> str:
     """`ValueError`, `Mine` for a class of the namespace, `json.decoder.JSONDecodeError` for the others."""
     module = module_name(cls)
     plain = module in ("builtins", "__main__", "") or module.startswith("cenote_worker.")
-    return printable(type_name(cls) if plain else f"{module}.{type_name(cls)}")
+    return utf8_text(type_name(cls) if plain else f"{module}.{type_name(cls)}")
 
 
 def place(filename: str) -> str:
@@ -203,7 +204,7 @@ def _underlined(code: str, start: int, end: int) -> Iterator[str]:
     if len(code) > _LINE_CHARS:
         cut = max(min(start - 40, len(code) - _LINE_CHARS), 0)
         code, start, end = code[cut : cut + _LINE_CHARS], start - cut, min(end - cut, _LINE_CHARS)
-    yield f"    {printable(code)}"
+    yield f"    {utf8_text(code)}"
     if not whole and end > start:
         yield f"    {' ' * start}{'^' * (end - start)}"
 

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_worker.content import Content
@@ -202,7 +203,7 @@ class HostRelay:
         self._unsent.pop(asked.number, None)
         frame = runtime_pb2.ServerFrame(call=asked.number)
         call = asked.call
-        frame.host_call.target, frame.host_call.method = call.target, call.method
+        frame.host_call.target, frame.host_call.method = utf8_text(call.target), utf8_text(call.method)
         frame.host_call.origin = call.id
         follows = announce(frame.host_call.arguments, call.arguments)
         if asked.value is not None:

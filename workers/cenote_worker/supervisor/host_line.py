@@ -9,6 +9,7 @@ from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
@@ -285,7 +286,7 @@ def _parse(data: bytes) -> jail_pb2.HostRequest:
 
 def _fill(reply: jail_pb2.HostReply, answer: HostAnswer, descriptors: list[int]) -> None:
     if isinstance(answer, HostFailure):
-        reply.error.type, reply.error.message = answer.type, answer.message
+        reply.error.type, reply.error.message = utf8_text(answer.type), utf8_text(answer.message)
     elif isinstance(answer, HostReference):
         reply.reference.id = answer.number
         fill(reply.reference.info, answer.info)

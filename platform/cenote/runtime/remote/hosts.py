@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from cenote.runtime.host_desk import HostDesk, HostResult
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote.runtime.remote.background import background
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, ProtocolViolation, RuntimeClosedError, UsageError
 from cenote_worker.content import Content
@@ -239,7 +240,7 @@ class RemoteCalls:
         answer, content = frame.host_answer, None
         try:
             if isinstance(result, HostFailure):
-                answer.error.type, answer.error.message = result.type, result.message
+                answer.error.type, answer.error.message = utf8_text(result.type), utf8_text(result.message)
             elif isinstance(result, Content):
                 content = result if announce(answer.value, result) else None
             elif isinstance(result, _Upload):
@@ -250,7 +251,7 @@ class RemoteCalls:
             else:
                 answer.reference = self._kept_for_jail(result)
         except CenoteError as error:
-            answer.error.type, answer.error.message = "RuntimeError", str(error)
+            answer.error.type, answer.error.message = "RuntimeError", utf8_text(str(error))
         kept = result.reference if isinstance(result, Sealed) else None
         self._answered[number] = _Answered(frame, content, kept)
         self._line.say(frame, content)
