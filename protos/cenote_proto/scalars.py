@@ -7,7 +7,7 @@ size may lie outside. Where such a value met a message, the request that carried
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, ParamSpec, TypeVar
 
 Fields = ParamSpec("Fields")
@@ -31,6 +31,11 @@ def utf8_text(text: str) -> str:
 def utf8_texts(texts: Iterable[str]) -> list[str]:
     """The same of each."""
     return [utf8_text(text) for text in texts]
+
+
+def utf8_items(texts: Mapping[str, str]) -> dict[str, str]:
+    """The same of keys and values."""
+    return {utf8_text(key): utf8_text(text) for key, text in texts.items()}
 
 
 def unsigned(number: int) -> int:

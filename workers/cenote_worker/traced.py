@@ -7,7 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, cast
 
-from cenote_proto.scalars import make, utf8_texts
+from cenote_proto.scalars import make, unsigned, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.trace import ANYTHING, KINDS, Location, StepTrace, ValueKind, Version, untold
@@ -64,7 +64,7 @@ def _said(trace: StepTrace) -> jail_pb2.StepTrace:
             message.kinds.add,
             location=location,
             type=kind.type[:MAX_TYPE],
-            shape=shape[:MAX_DIMENSIONS],
+            shape=map(unsigned, shape[:MAX_DIMENSIONS]),
             has_shape=kind.shape is not None,
         )
     message.modules.extend(utf8_texts(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES]))
@@ -146,7 +146,7 @@ def _is_text(location: str) -> bool:
 def _fill_seen(add: object, seen: Mapping[Location, str]) -> None:
     assert callable(add)
     for location, version in seen.items():
-        add(location=location, version=version)
+        add(location=utf8_text(location), version=utf8_text(version))
 
 
 def _is_cut(message: jail_pb2.StepTrace) -> bool:

@@ -50,7 +50,8 @@ def open_at(
     """The same, with where it is and what opens it there."""
     description.node = utf8_text(node)
     description.address, description.authority = utf8_text(way.address), utf8_text(way.authority)
-    description.capability, description.expires = capability
+    text, description.expires = capability
+    description.capability = utf8_text(text)
     return description
 
 

@@ -132,7 +132,7 @@ class PlatformTeam:
             request.task = utf8_text(work)
         request.inputs.extend(utf8_texts(map(self._client.id_of, inputs)))
         for name, reference in (variables or {}).items():
-            request.variables[name] = self._client.id_of(reference)
+            request.variables[utf8_text(name)] = utf8_text(self._client.id_of(reference))
         if self._definition.members:
             put = make(
                 team_pb2.PutTeamRequest, name=self.name, definition=self._definition, secrets=self._secrets

@@ -9,7 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
-from cenote_proto.scalars import make, utf8_text, utf8_texts
+from cenote_proto.scalars import make, utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
@@ -70,19 +70,19 @@ def from_event(event: Event) -> bytes:
     elif isinstance(event, Begun):
         message.begun.SetInParent()
         message.begun.names.extend(utf8_texts(event.names))
-        message.begun.files.update(event.files)
+        message.begun.files.update(utf8_items(event.files))
         for each in event.values:
             make(message.begun.values.add, names=each.names, content=each.content, replaces=each.replaces)
     elif isinstance(event, FileKept):
-        message.kept.digest = event.digest
+        message.kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.kept.data = event.data
     elif isinstance(event, ValueKept):
-        message.value_kept.digest = event.digest
+        message.value_kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.value_kept.data = event.data
     elif isinstance(event, ValueGone):
-        message.value_gone.content = event.content
+        message.value_gone.content = utf8_text(event.content)
     elif isinstance(event, Declared):
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
@@ -162,7 +162,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.kind, message.status = _KINDS[record.kind], _STATUSES[record.status]
     message.code = record.code.encode("utf-8", "surrogatepass")
     message.names.extend(utf8_texts(record.names))
-    message.content = record.content
+    message.content = utf8_text(record.content)
     message.author, message.private = utf8_text(record.author), record.private
     message.cause, message.shed = utf8_text(record.cause), record.shed
     _fill_result(message, record)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
-from cenote_proto.scalars import utf8_text, utf8_texts
+from cenote_proto.scalars import utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2
 from cenote_worker.history.events import Declared, RanTest, SuiteOutcome
 
@@ -29,7 +29,7 @@ def to_declared(message: history_pb2.UnitDeclared) -> Declared:
 def fill_tested(message: history_pb2.SuiteTested, event: SuiteOutcome) -> None:
     message.SetInParent()
     message.suite, message.step = utf8_text(event.suite), event.step
-    message.units.update(event.units)
+    message.units.update(utf8_items(event.units))
     for test in event.tests:
         _fill_test(message.tests.add(), test)
 
@@ -44,11 +44,11 @@ def to_tested(message: history_pb2.SuiteTested) -> SuiteOutcome:
 
 
 def _fill_test(message: history_pb2.TestRun, test: RanTest) -> None:
-    message.name, message.outcome = utf8_text(test.name), test.outcome
+    message.name, message.outcome = utf8_text(test.name), utf8_text(test.outcome)
     message.error_type, message.message = utf8_text(test.error_type), utf8_text(test.message)
     message.file, message.traceback = utf8_text(test.file), utf8_text(test.traceback)
     message.span.extend(test.span)
-    message.used.update({utf8_text(item): utf8_text(version) for item, version in test.used.items()})
+    message.used.update(utf8_items(test.used))
     message.unsteady, message.seconds, message.step = utf8_text(test.unsteady), test.seconds, test.step
 
 

@@ -144,7 +144,7 @@ class Checkpointing:
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         settings = dump_settings(self._kernel.in_context(hidden_states.take_settings))
-        state.settings.extend(settings)
+        state.settings.extend(utf8_texts(settings))
         state.process.parts.extend(
             shipment.parts(dump_process(process, settings, self._kernel.sources), dense=True)
         )

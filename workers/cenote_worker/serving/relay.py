@@ -207,7 +207,7 @@ class HostRelay:
         frame.host_call.origin = call.id
         follows = announce(frame.host_call.arguments, call.arguments)
         if asked.value is not None:
-            frame.host_call.value.reference = asked.value.id
+            frame.host_call.value.reference = utf8_text(asked.value.id)
             frame.host_call.value.info.CopyFrom(from_info(asked.value.info))
             frame.host_call.value.size = asked.value.size
         asked.client.tell(frame, call.arguments.duplicate() if follows else None)

@@ -243,7 +243,7 @@ def described_run(team: TeamRow, run: RunRow) -> team_pb2.TeamRun:
     told.team, told.number, told.task, told.error = (
         utf8_text(team.name),
         run.number,
-        request.task,
+        utf8_text(request.task),
         utf8_text(run.error),
     )
     told.state = team_pb2.TeamRun.State.Value(run.state.upper())

@@ -247,7 +247,7 @@ class RemoteCalls:
                 answer.upload.info.CopyFrom(from_info(result.info))
                 content = result.content if announce(answer.upload.content, result.content) else None
             elif isinstance(result, Sealed):
-                answer.sealed = result.reference.holding.id
+                answer.sealed = utf8_text(result.reference.holding.id)
             else:
                 answer.reference = self._kept_for_jail(result)
         except CenoteError as error:
