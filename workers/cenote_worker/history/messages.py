@@ -30,6 +30,7 @@ from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
 from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
 from cenote_worker.supervisor.edge import read_error, read_info
+from cenote_worker.supervisor.host_line import from_failure, to_failure
 from cenote_worker.wire.results import (
     from_bundle,
     from_error,
@@ -230,7 +231,7 @@ def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
         parts=call.parts,
     )
     if call.error is not None:
-        message.error.type, message.error.message = utf8_texts(call.error)
+        message.error.CopyFrom(from_failure(call.error))
     return message
 
 
@@ -243,5 +244,5 @@ def _to_call(message: history_pb2.RecordedHostCall) -> HostCallRecord:
         arguments=message.arguments if message.HasField("arguments") else None,
         reply=message.reply if message.HasField("reply") else None,
         parts=message.parts,
-        error=(message.error.type, message.error.message) if message.HasField("error") else None,
+        error=to_failure(message.error) if message.HasField("error") else None,
     )

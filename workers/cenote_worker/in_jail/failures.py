@@ -40,7 +40,7 @@ class Failures:
         message = self._message(error)
         return ErrorInfo(
             type=utf8_text(type_name(type(error))),
-            message=message,
+            message=shorten(f"{message}{self._tracebacks.inside(error)}", self._limits.message_chars),
             traceback=self._tracebacks.text(error, message),
             span=self._span(error, filename),
             reason=reason_of(error),

@@ -35,10 +35,11 @@ class ReferenceAnswer:
 
 @dataclass(slots=True)
 class HostCallFailed(Exception):
-    """What a host function raised, as data. `type` is only a name."""
+    """What a host function raised, as data. `type` is only a name. exceptions: of a group, what it is made of."""
 
     type: str
     message: str
+    exceptions: tuple[HostCallFailed, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -199,4 +200,8 @@ class HostChannel:
         elif reply.HasField("reference"):
             future.set_result(ReferenceAnswer(reply.reference.id, reply.reference.info))
         else:
-            future.set_exception(HostCallFailed(reply.error.type, reply.error.message))
+            future.set_exception(_failure(reply.error))
+
+
+def _failure(error: jail_pb2.HostError) -> HostCallFailed:
+    return HostCallFailed(error.type, error.message, tuple(map(_failure, error.exceptions)))

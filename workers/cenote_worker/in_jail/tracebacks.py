@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from cenote_proto.scalars import utf8_text
 from cenote_worker.in_jail.bounded import bounded_str, module_name, shorten, type_name
@@ -17,6 +18,7 @@ _MOST_CHAINED = 4
 _MOST_IN_GROUP = 5
 _MOST_DEPTH = 3
 _MOST_NOTES = 5
+_MEMBER_CHARS = 300
 _HEAD, _TAIL = 4, 8
 """Frames shown of a deep stack: where it begins and where it ends."""
 
@@ -58,6 +60,17 @@ class Tracebacks:
         if isinstance(error, BaseExceptionGroup):
             return bounded_str(BaseExceptionGroup.__str__(error), self._limits.message_chars)
         return bounded_str(error, self._limits.message_chars)
+
+    def inside(self, error: BaseException) -> str:
+        """What a group is made of, in short: its message alone says how many exceptions there are."""
+        if not isinstance(error, BaseExceptionGroup):
+            return ""
+        texts = [
+            f"{exception_name(type(each))}: {shorten(self.message(each), _MEMBER_CHARS)}".removesuffix(": ")
+            for each in islice(_leaves(error, 0), _MOST_IN_GROUP + 1)
+        ]
+        more = "; ..." if len(texts) > _MOST_IN_GROUP else ""
+        return f": {'; '.join(texts[:_MOST_IN_GROUP])}{more}"
 
     def _block(self, error: BaseException, message: str, depth: int) -> list[str]:
         steps = steps_of(error)
@@ -215,3 +228,12 @@ def _bounded(lines: list[str], limit: int) -> str:
         return text
     head, tail = limit // 4, limit - limit // 4
     return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"
+
+
+def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
+    """What the groups in a group are made of, to a depth; then a group stands for what is in it."""
+    if not isinstance(error, BaseExceptionGroup) or depth > _MOST_DEPTH:
+        yield error
+        return
+    for member in _members_of(error):
+        yield from _leaves(member, depth + 1)

@@ -18,7 +18,7 @@ from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker import traced
 from cenote_worker.content import Content
-from cenote_worker.described import fill
+from cenote_worker.described import fill, fill_error
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
@@ -439,10 +439,4 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
             deleted=notice.deleted,
         )
     if outcome.error is not None:
-        error = outcome.error
-        executed.error.type, executed.error.message = utf8_text(error.type), utf8_text(error.message)
-        executed.error.traceback = utf8_text(error.traceback)
-        executed.error.reason = utf8_text(error.reason)
-        if error.span is not None:
-            span = error.span
-            executed.error.span.extend((span.line, span.column, span.end_line, span.end_column))
+        fill_error(executed.error, outcome.error)

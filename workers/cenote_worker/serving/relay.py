@@ -16,16 +16,18 @@ from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.handles import NUMBER_BITS, Handles, let_go
-from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
+from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS
 from cenote_worker.serving.place import Offerer, Place, holders_of
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import (
+    MAX_ERROR,
     MAX_PENDING,
     HostAnswer,
     HostCall,
     HostFailure,
     HostLine,
+    to_failure,
 )
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
@@ -226,7 +228,7 @@ class HostRelay:
                 assert content is not None
                 return content
             case "error":
-                return HostFailure(answer.error.type[:MAX_NAME], answer.error.message[:MAX_HOST_ERROR])
+                return to_failure(answer.error)
             case "sealed":
                 return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
@@ -304,4 +306,4 @@ def _made(make: Callable[[], HostAnswer]) -> HostAnswer:
 
 def _failure(error: Exception) -> HostFailure:
     kind = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
-    return HostFailure(kind, str(error)[:MAX_HOST_ERROR])
+    return HostFailure(kind, str(error)[:MAX_ERROR])

@@ -8,7 +8,7 @@ from typing import Final
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker import traced
-from cenote_worker.described import fill
+from cenote_worker.described import fill, fill_error
 from cenote_worker.egress.ledger import Decision, Kind
 from cenote_worker.results import (
     CellUsage,
@@ -195,13 +195,6 @@ def _to_notice(message: jail_pb2.Notice) -> Notice:
 
 
 def from_error(error: ErrorInfo) -> jail_pb2.CellError:
-    message = make(
-        jail_pb2.CellError,
-        type=error.type,
-        message=error.message,
-        traceback=error.traceback,
-        reason=error.reason,
-    )
-    if (span := error.span) is not None:
-        message.span.extend((span.line, span.column, span.end_line, span.end_column))
+    message = jail_pb2.CellError()
+    fill_error(message, error)
     return message

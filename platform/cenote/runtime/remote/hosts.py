@@ -17,7 +17,7 @@ from cenote_worker.content import Content
 from cenote_worker.holding import Holding
 from cenote_worker.results import VariableInfo
 from cenote_worker.supervisor.edge import read_info
-from cenote_worker.supervisor.host_line import HostFailure
+from cenote_worker.supervisor.host_line import HostFailure, from_failure
 from cenote_worker.wire.contents import Incoming, announce, inline
 from cenote_worker.wire.results import from_info
 
@@ -240,7 +240,7 @@ class RemoteCalls:
         answer, content = frame.host_answer, None
         try:
             if isinstance(result, HostFailure):
-                answer.error.type, answer.error.message = utf8_text(result.type), utf8_text(result.message)
+                answer.error.CopyFrom(from_failure(result))
             elif isinstance(result, Content):
                 content = result if announce(answer.value, result) else None
             elif isinstance(result, _Upload):
