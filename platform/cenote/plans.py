@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cenote.runtime.injectables import check_name
+from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import UsageError
 
@@ -33,7 +34,9 @@ class PlanStep(Plan):
     gives: str | None = None
 
     def message(self) -> team_pb2.TeamPlan:
-        step = team_pb2.PlanStep(agent=self.agent, task=self.task, takes=self.takes, gives=self.gives or "")
+        step = make(
+            team_pb2.PlanStep, agent=self.agent, task=self.task, takes=self.takes, gives=self.gives or ""
+        )
         return team_pb2.TeamPlan(step=step)
 
 

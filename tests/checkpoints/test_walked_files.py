@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.in_jail.checkpointing_files import Found, walk
+from cenote_worker.in_jail.checkpointing_files import Found, put, walk
 
 CHURN = """
 import os
@@ -60,3 +60,17 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "closed").mkdir(mode=0)
     (found,) = walk(tmp_path)
     assert "Permission denied" == found.refused
+
+
+@pytest.mark.parametrize("seconds", [-(2**31), -1, 0, 2**33, 2**35])
+def test_a_file_of_any_time(tmp_path: Path, seconds: int) -> None:
+    """Archives have files from before 1970, and programs set what they like: it comes back as it was."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    for folder in (here, there):
+        folder.mkdir()
+    (here / "a").write_text("a")
+    os.utime(here / "a", ns=(0, seconds * 10**9 + 7))
+    (found,) = walk(here)
+    message = type(found.message).FromString(found.message.SerializeToString())
+    put(there, [(message, memoryview(b"a"))])
+    assert (here / "a").stat().st_mtime_ns == (there / "a").stat().st_mtime_ns

@@ -8,6 +8,8 @@ from tests.runtime.test_faces import (
 from tests.runtime.test_hosts import (
     test_async_host_functions,
     test_errors_are_data,
+    test_errors_of_any_text,
+    test_exception_groups,
     test_host_calls_end_with_their_cell,
     test_it_runs_in_the_client,
     test_many_calls_at_once,

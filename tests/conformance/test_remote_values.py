@@ -14,6 +14,7 @@ from tests.runtime.test_values import (
     test_retrieve_refuses_what_it_does_not_know,
     test_round_trip,
     test_sharing_by_reference,
+    test_sizes_that_cannot_be,
     test_what_cannot_go_is_refused_with_a_reason,
     test_what_is_injected_together_shares_its_state,
 )

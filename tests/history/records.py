@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cenote_worker.history.step import HostCallRecord, StepRecord
 from cenote_worker.results import CellUsage, ErrorInfo, Span
+from cenote_worker.supervisor.host_line import HostFailure
 from cenote_worker.trace import Location, StepTrace, Version, name
 
 
@@ -57,7 +58,7 @@ calls = st.builds(
     arguments=st.none() | st.binary(max_size=9),
     reply=st.none() | st.binary(max_size=9),
     parts=st.integers(0, 3),
-    error=st.none() | st.tuples(texts, texts),
+    error=st.none() | st.builds(HostFailure, texts, texts, st.just(()) | st.just((HostFailure("A", "b"),))),
 )
 times = st.floats(0, 2e9, allow_nan=False)
 bundles = st.dictionaries(texts, texts | st.binary(max_size=9), max_size=2)

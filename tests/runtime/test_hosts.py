@@ -83,6 +83,78 @@ def test_errors_are_data(make_runtime) -> None:
     assert "test_hosts" not in str(result.error)
 
 
+def test_errors_of_any_text(make_runtime) -> None:
+    """Half an emoji, or a file name that cannot be decoded: written out, and the cell hears of it at once."""
+
+    def find(kind: str) -> None:
+        """Looks for \ud83d"""
+        if kind == "own":
+            raise type("Own", (Exception,), {})("\udcff")
+        raise ValueError("no such note: " + os.fsdecode(b"n\xff.txt"))
+
+    runtime = make_runtime(functions=[host(find, description="Looks for \ud83d")])
+    result = runtime.execute("find('value')")
+    assert ("ValueError", "no such note: n\\udcff.txt") == (result.error.type, result.error.message)
+    assert "Own: \\udcff" == runtime.execute("find('own')").error.message
+    assert "'Looks for \\\\ud83d'" == runtime.execute("find.__doc__").value
+
+
+def test_exception_groups(make_runtime) -> None:
+    """What a TaskGroup of the client raises arrives with what is in it, and `except*` finds that."""
+
+    async def fetch() -> None:
+        async def page(error: Exception) -> None:
+            raise error
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(page(ConnectionError("the server is down")))
+            group.create_task(page(LookupError("no such page")))
+
+    runtime = make_runtime(functions=[host(fetch)])
+    error = runtime.execute("await fetch()").error
+    assert "ExceptionGroup" == error.type
+    assert (
+        "unhandled errors in a TaskGroup (2 sub-exceptions): ConnectionError: the server is down; "
+        "LookupError: no such page"
+    ) == error.message
+    assert "1 of 2:\n    ConnectionError: the server is down" in str(error)
+    code = """
+try:
+    await fetch()
+except* ConnectionError as e:
+    print(e.exceptions)
+except* LookupError:
+    pass
+"""
+    assert "(ConnectionError('the server is down'),)\n" == runtime.execute(code).stdout
+
+
+def test_large_exception_groups(make_runtime) -> None:
+    """Bounded in depth, number and text, whatever a function raises; a group of groups stays a group."""
+
+    def fail() -> None:
+        group: BaseException = ExceptionGroup("e" * 20_000, [KeyError("\ud83d" * 5_000)] * 1_000)
+        for _ in range(50):
+            group = BaseExceptionGroup(
+                "outer", [group, BaseExceptionGroup("base", [KeyboardInterrupt("stop")])]
+            )
+        raise group
+
+    runtime = make_runtime(functions=[host(fail)])
+    assert "ExceptionGroup" == runtime.execute("fail()").error.type
+    code = """
+def leaves(error):
+    if not isinstance(error, BaseExceptionGroup):
+        return [type(error).__name__]
+    return [leaf for member in error.exceptions for leaf in leaves(member)]
+try:
+    fail()
+except BaseException as error:
+    print(leaves(error))
+"""
+    assert "'HostError'" in runtime.execute(code).stdout
+
+
 def test_results_that_cannot_travel(make_runtime) -> None:
     """The error names the call and what to do."""
     runtime = make_runtime(functions=[host(lambda: threading.Lock(), name="lock")])

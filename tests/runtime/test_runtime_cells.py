@@ -262,6 +262,18 @@ def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x")).value
 
 
+@pytest.mark.parametrize("place", ["-1, 1, 't'", "2**70, 1, 't'", "1, 2**33, 't'", "1, 1, 't', 5, 2**35"])
+def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str) -> None:
+    """A parser of the user's own raises a SyntaxError with any numbers in it: that cell's error, without a span."""
+    ok(runtime.execute("x = 1"))
+    code = f"import sys\nraise SyntaxError('x', (sys._getframe().f_code.co_filename, {place}))"
+    result = runtime.execute(code)
+    assert ("SyntaxError", "kept") == (result.error and result.error.type, result.state)
+    assert result.error is not None
+    assert result.error.span is None
+    assert "1" == ok(runtime.execute("x")).value
+
+
 @pytest.mark.parametrize(
     "name", [5, None, "", "a b", "\ud800", "x" * 1_001, "class", "\N{LATIN SMALL LIGATURE FI}x"]
 )

@@ -175,6 +175,28 @@ def test_what_cannot_go_is_refused_with_a_reason(value: object, reason: str) -> 
     assert "'stuck'" in str(caught.value)
 
 
+def test_sizes_that_cannot_be(runtime) -> None:
+    """CPython says a negative size of a negative number of 181 bits and more. Nothing is lost by asking."""
+    code = """
+keep = [1, 2]
+det = -3**500
+rows = [-3**500]
+class Liar(list):
+    def __sizeof__(self): return -7
+liar = Liar()
+globals()["half \\ud83d"] = 1
+"""
+    assert runtime.execute(code).success
+    sizes = {info.name: info.size for info in runtime.describe()}
+    assert {"keep", "det", "rows", "Liar", "liar", "half \\ud83d"} == sizes.keys()
+    assert min(sizes.values()) >= 0
+    assert -(3**500) == runtime.retrieve("det")
+    with runtime.share("det") as shared:
+        assert 0 == shared.size
+        runtime.inject(Variable("again", shared))
+    assert "([1, 2], True)" == runtime.execute("keep, again == det == -3**500").value
+
+
 def test_names(make_runtime) -> None:
     """inject refuses a taken name, update a missing one; delete and describe do what they say."""
     runtime = make_runtime(variables=[Variable("a", 1)])

@@ -13,10 +13,10 @@ from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.results import VariableInfo
-from cenote_worker.serving.limits import MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
+from cenote_worker.serving.limits import MAX_ARGUMENTS
 from cenote_worker.serving.references import Held, LocalReferences, Origin
 from cenote_worker.serving.relay import HostRelay
-from cenote_worker.supervisor.host_line import HostLine
+from cenote_worker.supervisor.host_line import MAX_CLASS, MAX_ERROR, HostLine
 
 INFO = VariableInfo(name="a", type="int", size=1)
 HOME = Origin(tenant="us", runtime="r", step=1)
@@ -174,10 +174,10 @@ def test_an_error_is_cut(jail: Jail) -> None:
     """A client's text goes into a packet, and into a traceback."""
     jail.call(1)
     client = jail.place.clients["one"]
-    error = jail_pb2.HostError(type="E" * (MAX_NAME + 1), message="m" * (MAX_HOST_ERROR + 1))
+    error = jail_pb2.HostError(type="E" * (MAX_CLASS + 1), message="m" * (MAX_ERROR + 1))
     jail.relay.answered(client, client.frames[0].call, runtime_pb2.HostAnswer(error=error), None)
     reply = jail.answered().error
-    assert (MAX_NAME, MAX_HOST_ERROR) == (len(reply.type), len(reply.message))
+    assert (MAX_CLASS, MAX_ERROR) == (len(reply.type), len(reply.message))
 
 
 def test_an_answer_with_nothing_in_it(jail: Jail) -> None:

@@ -7,6 +7,7 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Final, cast
 
+from cenote_proto.scalars import make, unsigned, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.trace import ANYTHING, KINDS, Location, StepTrace, ValueKind, Version, untold
@@ -54,21 +55,22 @@ def _said(trace: StepTrace) -> jail_pb2.StepTrace:
     _fill_seen(message.reads.add, trace.reads)
     _fill_seen(message.writes.add, trace.writes)
     _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
-    message.mutated.extend(sorted(trace.mutated))
+    message.mutated.extend(utf8_texts(sorted(trace.mutated)))
     for group in trace.groups:
-        message.groups.add(locations=sorted(group))
+        make(message.groups.add, locations=sorted(group))
     for location, kind in islice(trace.kinds.items(), MAX_KINDS):
         shape = kind.shape or ()
-        message.kinds.add(
+        make(
+            message.kinds.add,
             location=location,
             type=kind.type[:MAX_TYPE],
-            shape=shape[:MAX_DIMENSIONS],
+            shape=map(unsigned, shape[:MAX_DIMENSIONS]),
             has_shape=kind.shape is not None,
         )
-    message.modules.extend(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES])
-    message.opaque.extend(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS])
-    message.unrepeatable.extend(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS])
-    message.unseen.extend(each[:MAX_REASON] for each in trace.unseen[:MAX_REASONS])
+    message.modules.extend(utf8_texts(each[:MAX_LOCATION] for each in trace.modules[:MAX_MODULES]))
+    message.opaque.extend(utf8_texts(each[:MAX_REASON] for each in trace.opaque[:MAX_REASONS]))
+    message.unrepeatable.extend(utf8_texts(each[:MAX_REASON] for each in trace.unrepeatable[:MAX_REASONS]))
+    message.unseen.extend(utf8_texts(each[:MAX_REASON] for each in trace.unseen[:MAX_REASONS]))
     return message
 
 
@@ -144,7 +146,7 @@ def _is_text(location: str) -> bool:
 def _fill_seen(add: object, seen: Mapping[Location, str]) -> None:
     assert callable(add)
     for location, version in seen.items():
-        add(location=location, version=version)
+        add(location=utf8_text(location), version=utf8_text(version))
 
 
 def _is_cut(message: jail_pb2.StepTrace) -> bool:

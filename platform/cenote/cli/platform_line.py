@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from cenote.runtime.remote.address import Destination, destination
+from cenote_proto.scalars import make
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 
@@ -93,7 +94,7 @@ class PlatformLine:
         found: list[platform_pb2.RuntimeDescription] = []
         page = ""
         while True:
-            reply = self._asked(self._stub.ListRuntimes, platform_pb2.ListRuntimesRequest(page=page))
+            reply = self._asked(self._stub.ListRuntimes, make(platform_pb2.ListRuntimesRequest, page=page))
             found.extend(reply.runtimes)
             if not (page := reply.next_page):
                 return found
@@ -102,13 +103,13 @@ class PlatformLine:
         """By name or id, as it is: one that sleeps goes on doing so."""
         from cenote_proto.v1 import platform_pb2
 
-        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name, look=True))
+        return self._asked(self._stub.GetRuntime, make(platform_pb2.RuntimeName, name=name, look=True))
 
     def wake(self, name: str, *, partial: bool) -> platform_pb2.RuntimeDescription:
         """The same, served again if it was in the store alone. partial: see RuntimeName."""
         from cenote_proto.v1 import platform_pb2
 
-        return self._asked(self._stub.GetRuntime, platform_pb2.RuntimeName(name=name, partial=partial))
+        return self._asked(self._stub.GetRuntime, make(platform_pb2.RuntimeName, name=name, partial=partial))
 
     def create(
         self, name: str, policy: SandboxPolicy, *, lease: float, durable: bool, hibernate_after: float
@@ -116,7 +117,8 @@ class PlatformLine:
         from cenote_proto.v1 import platform_pb2
         from cenote_worker.wire import policies
 
-        request = platform_pb2.CreateRuntimeRequest(
+        request = make(
+            platform_pb2.CreateRuntimeRequest,
             name=name,
             policy=policies.to_message(policy),
             lease=lease,
@@ -132,13 +134,13 @@ class PlatformLine:
     def delete(self, name: str) -> None:
         from cenote_proto.v1 import platform_pb2
 
-        self._asked(self._stub.DeleteRuntime, platform_pb2.RuntimeName(name=name))
+        self._asked(self._stub.DeleteRuntime, make(platform_pb2.RuntimeName, name=name))
 
     def move(self, name: str, node: str) -> str:
         """Where it is then. node: empty for another machine than now."""
         from cenote_proto.v1 import platform_pb2
 
-        request = platform_pb2.MoveRuntimeRequest(name=name, node=node)
+        request = make(platform_pb2.MoveRuntimeRequest, name=name, node=node)
         return self._asked(self._stub.MoveRuntime, request).node
 
     def _asked(

@@ -11,6 +11,7 @@ from typing import Final, Self
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
 from cenote.gateway.schema import MIGRATIONS
 from cenote.gateway.session import Row, Session, Value
+from cenote_proto.scalars import utf8_text
 
 NO_LIMIT: Final = 2**63 - 1
 """For LIMIT, which has to be some number in both."""
@@ -50,7 +51,7 @@ class Database:
     def execute(self, sql: str, *values: Value) -> int:
         """Runs one statement: how many rows it changed. Raises DuplicateRowError; a transaction is spoilt then."""
         with self._lock:
-            return self._session.run(sql, values)
+            return self._session.run(sql, _fitting(values))
 
     def row(self, sql: str, *values: Value) -> Row | None:
         """The only row of an answer, None if there is none."""
@@ -59,7 +60,7 @@ class Database:
 
     def rows(self, sql: str, *values: Value) -> Sequence[Row]:
         with self._lock:
-            return self._session.rows(sql, values)
+            return self._session.rows(sql, _fitting(values))
 
     def claim(self) -> None:
         """For the one gateway that works with it. Raises DatabaseUnavailableError for a second one."""
@@ -97,6 +98,11 @@ class Database:
             return int(row["version"])
         self.execute("INSERT INTO schema_version (version) VALUES (0)")
         return 0
+
+
+def _fitting(values: Sequence[Value]) -> Sequence[Value]:
+    """Neither database takes a lone surrogate, which a model, a jail or a file of tasks may hold."""
+    return [utf8_text(value) if isinstance(value, str) else value for value in values]
 
 
 def _session(place: Path | str) -> Session:

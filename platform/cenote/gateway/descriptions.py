@@ -7,6 +7,7 @@ from typing import Final
 from cenote.gateway.client_ways import Way
 from cenote.gateway.nodes import NodeFacts, RuntimeFacts
 from cenote.gateway.runtimes import Parent, RuntimeRecord
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 
 _STATES: Final = {
@@ -18,7 +19,8 @@ _STATES: Final = {
 
 def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.RuntimeDescription:
     """Without what opens it."""
-    return platform_pb2.RuntimeDescription(
+    return make(
+        platform_pb2.RuntimeDescription,
         id=record.id,
         name=record.name,
         policy=runtime_pb2.Policy.FromString(record.policy),
@@ -33,8 +35,12 @@ def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.Runtim
 
 
 def _origin(parent: Parent) -> platform_pb2.Origin:
-    return platform_pb2.Origin(
-        runtime=parent.runtime, name=parent.name, step=parent.point.step, history=parent.point.history
+    return make(
+        platform_pb2.Origin,
+        runtime=parent.runtime,
+        name=parent.name,
+        step=parent.point.step,
+        history=parent.point.history,
     )
 
 
@@ -42,13 +48,16 @@ def open_at(
     description: platform_pb2.RuntimeDescription, node: str, way: Way, capability: tuple[str, int]
 ) -> platform_pb2.RuntimeDescription:
     """The same, with where it is and what opens it there."""
-    description.node, description.address, description.authority = node, way.address, way.authority
-    description.capability, description.expires = capability
+    description.node = utf8_text(node)
+    description.address, description.authority = utf8_text(way.address), utf8_text(way.authority)
+    text, description.expires = capability
+    description.capability = utf8_text(text)
     return description
 
 
 def described_node(facts: NodeFacts) -> platform_pb2.NodeDescription:
-    return platform_pb2.NodeDescription(
+    return make(
+        platform_pb2.NodeDescription,
         id=facts.id,
         address=facts.address,
         actors=facts.actors,

@@ -19,6 +19,7 @@ from cenote.gateway.registry import Registry, Wish, subject_of
 from cenote.gateway.runtimes import RuntimeRecord
 from cenote.gateway.slow_work import SlowWork
 from cenote.gateway.stores import Stores
+from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
 from cenote_security.scopes import Scope
@@ -80,8 +81,10 @@ class PlatformService(PlatformServiceServicer):
             listed, after = await self._callers.on_thread(
                 lambda: self._registry.page(principal, request.page, request.limit)
             )
-            return platform_pb2.ListRuntimesReply(
-                runtimes=[described(record, facts) for record, facts in listed], next_page=after
+            return make(
+                platform_pb2.ListRuntimesReply,
+                runtimes=[described(record, facts) for record, facts in listed],
+                next_page=after,
             )
 
         return await self._answer(context, "list", page)
@@ -106,7 +109,7 @@ class PlatformService(PlatformServiceServicer):
             place = await self._slow.carry_out(
                 principal, lambda: self._registry.move(principal, record, request.node)
             )
-            return platform_pb2.MoveRuntimeReply(node=place.node)
+            return make(platform_pb2.MoveRuntimeReply, node=place.node)
 
         return await self._answer(context, "move", move)
 
@@ -130,7 +133,8 @@ class PlatformService(PlatformServiceServicer):
     async def _describe(self, principal: Principal) -> platform_pb2.PlatformDescription:
         sees = Scope.MACHINES in principal.scopes
         nodes = await self._callers.on_thread(self._nodes.describe) if sees else []
-        return platform_pb2.PlatformDescription(
+        return make(
+            platform_pb2.PlatformDescription,
             software=f"cenote {version('cenote')}",
             oldest_version=OLDEST_VERSION,
             newest_version=NEWEST_VERSION,

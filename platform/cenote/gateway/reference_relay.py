@@ -15,6 +15,7 @@ from cenote.gateway.nodes import Nodes
 from cenote.gateway.principal import Principal
 from cenote.gateway.stores import Stores
 from cenote.gateway.upstream import Upstream
+from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.serving.limits import MAX_NAME
@@ -97,7 +98,9 @@ class ReferenceRelay:
                 raise UnavailableError(
                     f"{', '.join(silent)} does not answer, so this list would lack its values"
                 )
-            asked = reference_pb2.ListReferencesRequest(limit=limit, page=wanted.page).SerializeToString()
+            asked = make(
+                reference_pb2.ListReferencesRequest, limit=limit, page=wanted.page
+            ).SerializeToString()
             replies = await asyncio.gather(
                 *(self._asked(node.address, "ListReferences", asked, metadata) for node in nodes)
             )
@@ -141,5 +144,5 @@ def _merged(replies: Iterable[reference_pb2.ListReferencesReply], limit: int) ->
     found = {reference.id: reference for reply in replies for reference in reply.references}
     ids = sorted(found)[:limit]
     page = ids[-1] if len(ids) == limit else ""
-    merged = reference_pb2.ListReferencesReply(references=[found[name] for name in ids], next_page=page)
+    merged = make(reference_pb2.ListReferencesReply, references=[found[name] for name in ids], next_page=page)
     return merged.SerializeToString()

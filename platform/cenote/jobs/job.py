@@ -14,6 +14,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.jobs import LOOK_EVERY, SELDOM, JobClient
 from cenote.runtime.remote.patience import Patience
 from cenote.team.budget import Budget
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, team_pb2
 
 T = TypeVar("T")
@@ -142,7 +143,7 @@ class Job:
         return status_of(await self._client.cancel(self.id))
 
     async def _retried(self, tasks: Sequence[str] | None, budget: Budget | None) -> JobStatus:
-        request = job_pb2.RetryRequest(job=self.id, tasks=named(tasks))
+        request = make(job_pb2.RetryRequest, job=self.id, tasks=named(tasks))
         if budget is not None:
             request.budget.CopyFrom(budget_message(budget))
         return status_of(await self._client.retry(request))

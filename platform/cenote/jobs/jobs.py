@@ -13,6 +13,7 @@ from cenote.jobs.terms import JobTerms, head_of
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.jobs import SUBMITTING, JobClient
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import job_pb2
 
 _PATIENCE: Final = 2 * SUBMITTING
@@ -74,7 +75,9 @@ class Jobs:
         check = TaskCheck(variables, has_model=head.definition.HasField("model"))
         batches = tasks_of(source, check)
         for name, reference in variables.items():
-            head.definition.variables[name] = await self._client.keep(reference, f"job {head.key}"[:200])
+            head.definition.variables[utf8_text(name)] = await self._client.keep(
+                reference, f"job {head.key}"[:200]
+            )
         described = await self._client.submit(head, batches)
         return Job(self._client, described.id, described.name)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from cenote.jobs.checks import TaskCheck
 from cenote.jobs.limits import MAX_INPUT
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UsageError
 
@@ -103,14 +104,14 @@ def _wrong(given: object) -> str:
 
 
 def _message(number: int, given: Mapping[str, object]) -> job_pb2.JobTask:
-    task = job_pb2.JobTask(id=str(given.get("id", number)), line=number)
+    task = make(job_pb2.JobTask, id=str(given.get("id", number)), line=number)
     if "task" in given:
-        task.task = str(given["task"])
+        task.task = utf8_text(str(given["task"]))
     else:
-        task.code = str(given["code"])
+        task.code = utf8_text(str(given["code"]))
     variables = given.get("variables")
     if variables:
-        task.variables = json.dumps(variables, allow_nan=False)
+        task.variables = utf8_text(json.dumps(variables, allow_nan=False))
     return task
 
 

@@ -10,6 +10,7 @@ from cenote.platform_team import ModelSpec
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.call import new_key
 from cenote.team.budget import Budget
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -65,7 +66,7 @@ def head_of(terms: JobTerms) -> job_pb2.JobHead:
     if budget is not None:
         definition.budget.CopyFrom(budget_message(budget))
     key, secrets = terms.get("key") or new_key(), dict(terms.get("secrets") or {})
-    return job_pb2.JobHead(name=terms.get("name", ""), key=key, definition=definition, secrets=secrets)
+    return make(job_pb2.JobHead, name=terms.get("name", ""), key=key, definition=definition, secrets=secrets)
 
 
 def _model(model: object) -> team_pb2.TeamModel:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import team_pb2
 
 
@@ -26,9 +27,9 @@ class ModelSpec:
     script: Sequence[str] = ()
 
     def message(self) -> team_pb2.TeamModel:
-        model = team_pb2.TeamModel(name=self.name, base_url=self.base_url, secret=self.secret)
-        model.parameters = json.dumps(dict(self.parameters)) if self.parameters else ""
-        model.script.extend(self.script)
+        model = make(team_pb2.TeamModel, name=self.name, base_url=self.base_url, secret=self.secret)
+        model.parameters = utf8_text(json.dumps(dict(self.parameters))) if self.parameters else ""
+        model.script.extend(utf8_texts(self.script))
         if self.script:
             model.kind = team_pb2.TeamModel.SCRIPTED
         elif self.base_url:

@@ -23,6 +23,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import new_key
 from cenote.runtime.remote.teams import TeamClient
 from cenote.team.budget import Budget
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -86,8 +87,13 @@ class PlatformTeam:
                 f"{type(model).__name__}"
             )
         spec = ModelSpec(name=model) if isinstance(model, str) else model
-        member = self._definition.members.add(
-            name=name, model=spec.message(), description=description or "", under=under, lead=lead
+        member = make(
+            self._definition.members.add,
+            name=name,
+            model=spec.message(),
+            description=description or "",
+            under=under,
+            lead=lead,
         )
         if sandbox is not None:
             member.sandbox.CopyFrom(policies.to_message(sandbox))
@@ -119,22 +125,24 @@ class PlatformTeam:
         """The same without waiting: gives the number of the run. Raises UsageError, and what the platform refuses."""
         if not isinstance(work, str | Plan):
             raise UsageError(f"a team works on a text, or a plan of cenote.plans, not on {work!r:.100}")
-        request = team_pb2.StartRunRequest(team=self.name, key=new_key())
+        request = make(team_pb2.StartRunRequest, team=self.name, key=new_key())
         if isinstance(work, Plan):
             request.plan.CopyFrom(work.message())
         else:
-            request.task = work
-        request.inputs.extend(map(self._client.id_of, inputs))
+            request.task = utf8_text(work)
+        request.inputs.extend(utf8_texts(map(self._client.id_of, inputs)))
         for name, reference in (variables or {}).items():
-            request.variables[name] = self._client.id_of(reference)
+            request.variables[utf8_text(name)] = utf8_text(self._client.id_of(reference))
         if self._definition.members:
-            put = team_pb2.PutTeamRequest(name=self.name, definition=self._definition, secrets=self._secrets)
+            put = make(
+                team_pb2.PutTeamRequest, name=self.name, definition=self._definition, secrets=self._secrets
+            )
             await _off(self._client.put(put))
         return (await _off(self._client.start(request))).number
 
     async def wait(self, number: int = 0) -> TeamRun:
         """Until a run is over; by default the newest. Raises TeamRunError."""
-        ended = await _off(self._client.ended(team_pb2.RunName(team=self.name, number=number)))
+        ended = await _off(self._client.ended(make(team_pb2.RunName, team=self.name, number=number)))
         run = await self._run(ended)
         if run.state != "done":
             raise TeamRunError(run)
@@ -172,7 +180,7 @@ class PlatformTeam:
 
     def cancel(self, number: int = 0) -> None:
         """Stops a run, by default the newest; its cells are interrupted."""
-        self._ask(self._client.cancel(team_pb2.RunName(team=self.name, number=number)))
+        self._ask(self._client.cancel(make(team_pb2.RunName, team=self.name, number=number)))
 
     def delete(self) -> None:
         """Ends what it does, and forgets it."""

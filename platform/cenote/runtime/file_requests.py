@@ -97,10 +97,16 @@ def _folder(outcome: Outcome, ask: FileAsk) -> FolderReply:
 
 
 def content(data: bytes | str) -> Content:
-    """What a file is to hold; text as UTF-8. Raises UsageError for anything else."""
+    """What a file is to hold; text as UTF-8. Raises UsageError for what is neither, or no UTF-8."""
     if not isinstance(data, str | bytes | bytearray | memoryview):
         raise UsageError(f"a file is written from bytes or text, not {type(data).__name__}")
-    return Content.of_bytes(data.encode() if isinstance(data, str) else data)
+    try:
+        return Content.of_bytes(data.encode() if isinstance(data, str) else data)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the text has a lone surrogate, {data[error.start]!a}, at {error.start}; encode it yourself, such as "
+            "with errors='surrogateescape', and give the bytes"
+        ) from None
 
 
 def _ask(kind: Ask, operation: jail_pb2.FileRequest.Operation.ValueType, path: FilePath) -> FileAsk:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
@@ -24,13 +24,17 @@ from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValue
 from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
 from cenote_worker.content import Content
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostLine, HostReference
+from cenote_worker.supervisor.host_line import (
+    HostAnswer,
+    HostCall,
+    HostFailure,
+    HostLine,
+    HostReference,
+    bounded_failure,
+)
 
 ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
-
-MAX_MESSAGE = 10_000
-"""Characters of an exception's text that a jail gets to see."""
 
 
 Target = Callable[..., Any]
@@ -279,7 +283,13 @@ def _is_async(target: Target) -> bool:
 
 def failure(error: BaseException) -> HostFailure:
     """What a jail gets to see of an exception."""
+    return bounded_failure(error, _shown)
+
+
+def _shown(error: BaseException) -> tuple[str, str, Sequence[BaseException]]:
     name = type(error).__name__
+    if isinstance(error, BaseExceptionGroup):
+        return name, error.message, error.exceptions
     if isinstance(error, CenoteError):
         name = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
     try:
@@ -287,4 +297,4 @@ def failure(error: BaseException) -> HostFailure:
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     except Exception:  # noqa: BLE001  (a user's exception may fail to print)
         text = ""
-    return HostFailure(name, text[:MAX_MESSAGE])
+    return name, text, ()

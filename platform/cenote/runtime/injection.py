@@ -12,6 +12,7 @@ from cenote.runtime.pickling_unsafe import Pickled, dump
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
 from cenote_worker.history.host_effects import EFFECTS
@@ -138,22 +139,22 @@ def _can_go(cls: type) -> bool:
 def _offer(targets: dict[tuple[str, str], Target], item: Injectable, prefix: str) -> jail_pb2.HostTarget:
     """What a jail is told of the item; what it may call of it is added to `targets`."""
     address = prefix + item.name
-    spec = jail_pb2.HostTarget(name=item.name, address=address if prefix else "")
+    spec = make(jail_pb2.HostTarget, name=item.name, address=address if prefix else "")
     if isinstance(item, Function):
         spec.kind = jail_pb2.HostTarget.FUNCTION
         spec.effect = EFFECTS[item.effect]
-        spec.doc = _doc(item.func, item.description)
+        spec.doc = utf8_text(_doc(item.func, item.description))
         spec.is_async = item.is_async
-        spec.signature = signature_text(item.func)
+        spec.signature = utf8_text(signature_text(item.func))
         targets[address, ""] = item.func
     elif isinstance(item, Variable) and is_agent(item.value) and not item.host:
         spec.kind = jail_pb2.HostTarget.AGENT
-        spec.doc = item.description or ""
+        spec.doc = utf8_text(item.description or "")
         for method, target in sub_agent_targets(item.value).items():
             targets[address, method] = target
     elif isinstance(item, Variable):
         spec.kind = jail_pb2.HostTarget.OBJECT
-        spec.doc = _doc(item.value, item.description)
+        spec.doc = utf8_text(_doc(item.value, item.description))
         _offer_methods(targets, item, spec, address)
     return spec
 
@@ -168,7 +169,8 @@ def _offer_methods(
         method = getattr(item.value, name, None)
         if not callable(method) or isinstance(method, type):
             continue
-        spec.methods.add(
+        make(
+            spec.methods.add,
             name=name,
             doc=_doc(method, None),
             is_async=inspect.iscoroutinefunction(method),

@@ -13,10 +13,10 @@ from cenote.harness.plan_forecast import PlanGivenUp, make_plan
 from cenote.runtime.ground import RuntimeGround
 from cenote.runtime.patch_refusals import REFUSALS, refusal_of
 from cenote.runtime.patched_line import ToldLine
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.results import Patched, UnmadeCall
-from cenote_worker.wire.results import clean_text
 
 if TYPE_CHECKING:
     from cenote_worker.hosted.runtime import HostedRuntime
@@ -85,12 +85,13 @@ def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGroun
 
 
 def _told(progress: Progress) -> runtime_pb2.ApplyProgress:
-    return runtime_pb2.ApplyProgress(
+    return make(
+        runtime_pb2.ApplyProgress,
         position=progress.position,
         total=progress.total,
         number=progress.number,
         rerun=progress.rerun,
-        reason=clean_text(progress.reason),
+        reason=progress.reason,
     )
 
 

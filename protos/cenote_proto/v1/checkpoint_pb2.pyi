@@ -183,14 +183,17 @@ class StoredFile(_message.Message):
     MODIFIED_FIELD_NUMBER: _builtins.int
     TARGET_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    MODIFIED_SECOND_FIELD_NUMBER: _builtins.int
     path: _builtins.bytes
     """relative to the working directory"""
     kind: Global___StoredFile.Kind.ValueType
     mode: _builtins.int
     modified: _builtins.int
-    """nanoseconds since the epoch"""
+    """nanoseconds since the epoch; beside `modified_second`, those since its beginning"""
     target: _builtins.bytes
     """of a link; of a file with several names, that which stands before this one"""
+    modified_second: _builtins.int
+    """Of a time that `modified` cannot hold, such as one before 1970."""
     @_builtins.property
     def content(self) -> Global___StoredPart: ...
     def __init__(
@@ -202,12 +205,15 @@ class StoredFile(_message.Message):
         modified: _builtins.int = ...,
         target: _builtins.bytes = ...,
         content: Global___StoredPart | None = ...,
+        modified_second: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_modified_second", b"_modified_second", "content", b"content", "modified_second", b"modified_second"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "kind", b"kind", "mode", b"mode", "modified", b"modified", "path", b"path", "target", b"target"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_modified_second", b"_modified_second", "content", b"content", "kind", b"kind", "mode", b"mode", "modified", b"modified", "modified_second", b"modified_second", "path", b"path", "target", b"target"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__modified_second: _TypeAlias = _typing.Literal["modified_second"]  # noqa: Y015
+    _WhichOneofArgType__modified_second: _TypeAlias = _typing.Literal["_modified_second", b"_modified_second"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__modified_second) -> _WhichOneofReturnType__modified_second | None: ...
 
 Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015
 

@@ -1808,17 +1808,23 @@ class HostError(_message.Message):
 
     TYPE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    EXCEPTIONS_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     message: _builtins.str
+    @_builtins.property
+    def exceptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostError]:
+        """Of an exception group: what it is made of."""
+
     def __init__(
         self,
         *,
         type: _builtins.str = ...,
         message: _builtins.str = ...,
+        exceptions: _abc.Iterable[Global___HostError] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["exceptions", b"exceptions", "message", b"message", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

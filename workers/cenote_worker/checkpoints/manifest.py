@@ -16,6 +16,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild, from_message, to_message
@@ -120,7 +121,8 @@ class Manifest:
 
 def encode(manifest: Manifest) -> bytes:
     """The end of a checkpoint's file: manifest and footer."""
-    message = checkpoint_pb2.Manifest(
+    message = make(
+        checkpoint_pb2.Manifest,
         number=manifest.number,
         parent=manifest.parent,
         fence=manifest.fence,
@@ -129,7 +131,8 @@ def encode(manifest: Manifest) -> bytes:
         state=manifest.state.message,
         chunks=_table([manifest.chunks[key] for key in _digests(manifest.state, manifest.record)]),
         settled=[
-            checkpoint_pb2.SettledCall(key=key, step=step) for key, step in manifest.dealings.settled.items()
+            make(checkpoint_pb2.SettledCall, key=key, step=step)
+            for key, step in manifest.dealings.settled.items()
         ],
         offers=manifest.dealings.offers,
         head=manifest.dealings.head,

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.checkpoints.state import MAX_TEXT, MAX_THINGS, Group, StoredFile
@@ -50,9 +51,11 @@ NOTHING_REBUILT: Final = Rebuild()
 
 
 def to_message(rebuild: Rebuild) -> checkpoint_pb2.Rebuild:
-    message = checkpoint_pb2.Rebuild(names=rebuild.names, steps=rebuild.steps, given=sorted(rebuild.given))
+    message = make(
+        checkpoint_pb2.Rebuild, names=rebuild.names, steps=rebuild.steps, given=sorted(rebuild.given)
+    )
     for name, reason in rebuild.refused.items():
-        message.refused.add(name=name, reason=reason[:MAX_TEXT])
+        make(message.refused.add, name=name, reason=reason[:MAX_TEXT])
     return message
 
 

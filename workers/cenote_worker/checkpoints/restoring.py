@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import Readable
@@ -300,7 +301,11 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
     there |= {*message.hosts, *made}
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
-    end = checkpoint_pb2.RestoreEnd(
-        names=names, modules=message.modules, step=message.step, head=manifest.dealings.head
+    end = make(
+        checkpoint_pb2.RestoreEnd,
+        names=names,
+        modules=message.modules,
+        step=message.step,
+        head=manifest.dealings.head,
     )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

@@ -86,7 +86,7 @@ class HostCallNotes:
             if noted is None:
                 return
             if isinstance(answer, HostFailure):
-                self._calls[call_id] = replace(noted, error=(answer.type, answer.message))
+                self._calls[call_id] = replace(noted, error=answer)
             elif isinstance(answer, Content):
                 self._calls[call_id] = replace(noted, reply=self._kept(answer), parts=answer.count)
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make, utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_worker import traced
@@ -29,8 +30,8 @@ from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
 from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
 from cenote_worker.supervisor.edge import read_error, read_info
+from cenote_worker.supervisor.host_line import from_failure, to_failure
 from cenote_worker.wire.results import (
-    clean_text,
     from_bundle,
     from_error,
     from_info,
@@ -66,23 +67,23 @@ def from_event(event: Event) -> bytes:
     if isinstance(event, StepRecord):
         _fill_step(message.step, event)
     elif isinstance(event, Moved):
-        message.moved.head, message.moved.reason = event.head, clean_text(event.reason)
+        message.moved.head, message.moved.reason = event.head, utf8_text(event.reason)
     elif isinstance(event, Begun):
         message.begun.SetInParent()
-        message.begun.names.extend(event.names)
-        message.begun.files.update(event.files)
+        message.begun.names.extend(utf8_texts(event.names))
+        message.begun.files.update(utf8_items(event.files))
         for each in event.values:
-            message.begun.values.add(names=each.names, content=each.content, replaces=each.replaces)
+            make(message.begun.values.add, names=each.names, content=each.content, replaces=each.replaces)
     elif isinstance(event, FileKept):
-        message.kept.digest = event.digest
+        message.kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.kept.data = event.data
     elif isinstance(event, ValueKept):
-        message.value_kept.digest = event.digest
+        message.value_kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.value_kept.data = event.data
     elif isinstance(event, ValueGone):
-        message.value_gone.content = event.content
+        message.value_gone.content = utf8_text(event.content)
     elif isinstance(event, Declared):
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
@@ -90,7 +91,7 @@ def from_event(event: Event) -> bytes:
     else:
         message.described.step = event.step
         message.described.variables.extend(map(from_info, event.variables))
-        message.described.gone.extend(event.gone)
+        message.described.gone.extend(utf8_texts(event.gone))
     return message.SerializeToString()
 
 
@@ -141,7 +142,7 @@ def _to_put_in(message: history_pb2.StateBegunWith) -> PutIn:
 
 def from_history(history: History, after: int) -> runtime_pb2.History:
     """The events of a history from a position on, as many as one message should have."""
-    message, size, position = runtime_pb2.History(id=history.id), 0, min(after, history.size)
+    message, size, position = make(runtime_pb2.History, id=history.id), 0, min(after, history.size)
     while position < history.size and size < MAX_EXCERPT:
         event = from_event(_without_data(history.event(position)))
         message.events.append(event)
@@ -161,10 +162,10 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.reused = record.outcome == "reused"
     message.kind, message.status = _KINDS[record.kind], _STATUSES[record.status]
     message.code = record.code.encode("utf-8", "surrogatepass")
-    message.names.extend(map(clean_text, record.names))
-    message.content = record.content
-    message.author, message.private = record.author, record.private
-    message.cause, message.shed = clean_text(record.cause), record.shed
+    message.names.extend(utf8_texts(record.names))
+    message.content = utf8_text(record.content)
+    message.author, message.private = utf8_text(record.author), record.private
+    message.cause, message.shed = utf8_text(record.cause), record.shed
     _fill_result(message, record)
     if record.trace is not None:
         traced.fill(message.trace, record.trace)
@@ -176,12 +177,12 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
 
 
 def _fill_result(message: history_pb2.Step, record: StepRecord) -> None:
-    message.stdout, message.stderr = clean_text(record.stdout), clean_text(record.stderr)
+    message.stdout, message.stderr = utf8_text(record.stdout), utf8_text(record.stderr)
     message.outputs.extend(map(from_bundle, record.outputs))
     if record.value is not None:
-        message.value = clean_text(record.value)
+        message.value = utf8_text(record.value)
     if record.reply is not None:
-        message.reply = clean_text(record.reply)
+        message.reply = utf8_text(record.reply)
     if record.error is not None:
         message.error.CopyFrom(from_error(record.error))
 
@@ -219,7 +220,8 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
 
 
 def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
-    message = history_pb2.RecordedHostCall(
+    message = make(
+        history_pb2.RecordedHostCall,
         target=call.target,
         method=call.method,
         effect=EFFECTS[call.effect],
@@ -229,7 +231,7 @@ def _from_call(call: HostCallRecord) -> history_pb2.RecordedHostCall:
         parts=call.parts,
     )
     if call.error is not None:
-        message.error.type, message.error.message = map(clean_text, call.error)
+        message.error.CopyFrom(from_failure(call.error))
     return message
 
 
@@ -242,5 +244,5 @@ def _to_call(message: history_pb2.RecordedHostCall) -> HostCallRecord:
         arguments=message.arguments if message.HasField("arguments") else None,
         reply=message.reply if message.HasField("reply") else None,
         parts=message.parts,
-        error=(message.error.type, message.error.message) if message.HasField("error") else None,
+        error=to_failure(message.error) if message.HasField("error") else None,
     )

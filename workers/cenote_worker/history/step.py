@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
 from cenote_worker.results import CellUsage, ErrorInfo, MimeBundle
+from cenote_worker.supervisor.host_line import HostFailure
 from cenote_worker.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded"]
@@ -32,7 +33,7 @@ class HostCallRecord:
 
     digest: of the encoded arguments, empty when they are too large to be compared. arguments, reply: the bytes of a
     Content, None where they are too large to be kept, or pass by reference. parts: of the reply, see Content.count.
-    error: class name and text of what it raised. Without reply and error nobody knows what became of it.
+    error: what it raised. Without reply and error nobody knows what became of it.
     """
 
     target: str
@@ -42,7 +43,7 @@ class HostCallRecord:
     arguments: bytes | None = field(default=None, repr=False)
     reply: bytes | None = field(default=None, repr=False)
     parts: int = 0
-    error: tuple[str, str] | None = None
+    error: HostFailure | None = None
 
     @property
     def answered(self) -> bool:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from types import MappingProxyType
 
+from cenote_proto.scalars import utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2
 from cenote_worker.history.events import Declared, RanTest, SuiteOutcome
-from cenote_worker.wire.results import clean_text
 
 
 def fill_declared(message: history_pb2.UnitDeclared, event: Declared) -> None:
-    message.name, message.kind, message.author = event.name, event.kind, event.author
-    message.depends_on.extend(event.depends_on)
+    message.name, message.kind, message.author = utf8_texts((event.name, event.kind, event.author))
+    message.depends_on.extend(utf8_texts(event.depends_on))
     message.step, message.dropped = event.step, event.dropped
 
 
@@ -28,8 +28,8 @@ def to_declared(message: history_pb2.UnitDeclared) -> Declared:
 
 def fill_tested(message: history_pb2.SuiteTested, event: SuiteOutcome) -> None:
     message.SetInParent()
-    message.suite, message.step = event.suite, event.step
-    message.units.update(event.units)
+    message.suite, message.step = utf8_text(event.suite), event.step
+    message.units.update(utf8_items(event.units))
     for test in event.tests:
         _fill_test(message.tests.add(), test)
 
@@ -44,12 +44,12 @@ def to_tested(message: history_pb2.SuiteTested) -> SuiteOutcome:
 
 
 def _fill_test(message: history_pb2.TestRun, test: RanTest) -> None:
-    message.name, message.outcome = clean_text(test.name), test.outcome
-    message.error_type, message.message = clean_text(test.error_type), clean_text(test.message)
-    message.file, message.traceback = clean_text(test.file), clean_text(test.traceback)
+    message.name, message.outcome = utf8_text(test.name), utf8_text(test.outcome)
+    message.error_type, message.message = utf8_text(test.error_type), utf8_text(test.message)
+    message.file, message.traceback = utf8_text(test.file), utf8_text(test.traceback)
     message.span.extend(test.span)
-    message.used.update({clean_text(item): clean_text(version) for item, version in test.used.items()})
-    message.unsteady, message.seconds, message.step = clean_text(test.unsteady), test.seconds, test.step
+    message.used.update(utf8_items(test.used))
+    message.unsteady, message.seconds, message.step = utf8_text(test.unsteady), test.seconds, test.step
 
 
 def _to_test(message: history_pb2.TestRun) -> RanTest:

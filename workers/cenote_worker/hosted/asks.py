@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.history.step import START, StepRecord
@@ -52,13 +53,13 @@ def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: 
 
 def fetch(name: str, listener: Listener, seat: Seat, *, opaque: bool) -> JailRequest:
     message = jail_pb2.Request()
-    message.fetch.name, message.fetch.opaque = name, opaque
+    message.fetch.name, message.fetch.opaque = utf8_text(name), opaque
     return JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat)
 
 
 def delete(name: str, listener: Listener, seat: Seat) -> JailRequest:
     message = jail_pb2.Request()
-    message.delete.name = name
+    message.delete.name = utf8_text(name)
     return JailRequest(Ask.DELETE, message, listener, seat=seat)
 
 

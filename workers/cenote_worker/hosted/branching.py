@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UsageError
 from cenote_worker.checkpoints.errors import IncompleteForkError
@@ -200,7 +201,8 @@ class StateCopy:
         message = self._held.state.message
         there = {name for group in self._held.state.groups for name in group.names}
         there |= {*message.hosts, *made}
-        return RestoreEnd(
+        return make(
+            RestoreEnd,
             names=[name for name in message.names if name in there],
             modules=message.modules,
             step=self.point.step,

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Sequence
 from typing import Final
 
+from cenote_proto.scalars import make, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.supervisor.protocol import Ask
@@ -62,12 +63,12 @@ def forgetting(locations: Sequence[Location], listener: Listener, seat: Seat) ->
 def loading(modules: Sequence[str], listener: Listener, seat: Seat) -> JailRequest:
     """The listener gets a DoneReply, whether or not there are such modules."""
     message = jail_pb2.Request()
-    message.load.modules.extend(modules)
+    message.load.modules.extend(utf8_texts(modules))
     return JailRequest(Ask.LOAD, message, listener, timeout=TIMEOUT, seat=seat)
 
 
 def _packed(locations: Sequence[Location]) -> Content:
-    return Content.pack([jail_pb2.Locations(locations=locations).SerializeToString()])
+    return Content.pack([make(jail_pb2.Locations, locations=locations).SerializeToString()])
 
 
 def _request(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.history.events import PutIn
@@ -78,7 +79,7 @@ class Injection:
             hosts.to_wire(request.inject.hosts, descriptors)
             owned.append(hosts.close)
         request.inject.replace = replace
-        request.inject.name = self.single
+        request.inject.name = utf8_text(self.single)
         request.inject.has_host_channel = bool(self.hosts)
         return request
 

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import INLINE_LIMIT, Content
@@ -73,7 +74,8 @@ def from_bytes(data: bytes) -> Injection:
 
 def _told(injection: Injection) -> runtime_pb2.Injection:
     """Without its values, and without what is said of it elsewhere."""
-    return runtime_pb2.Injection(
+    return make(
+        runtime_pb2.Injection,
         reference=injection.reference,
         name=injection.single,
         replaces=injection.replaces,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
@@ -34,7 +35,8 @@ def offers_of(injections: Iterable[Injection]) -> tuple[checkpoint_pb2.Offer, ..
             namespace = injection.seat.author if injection.seat.private else ""
             latest[namespace, host.name] = injection, host
     return tuple(
-        checkpoint_pb2.Offer(
+        make(
+            checkpoint_pb2.Offer,
             targets=[host],
             client=injection.client,
             author=injection.seat.author,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.checkpoints.rebuild import Rebuild
 from cenote_worker.checkpoints.restoring import Piece
@@ -86,7 +87,8 @@ class Rebuilding:
         modules = dict.fromkeys(
             name for each in others if each.trace is not None for name in each.trace.modules
         )
-        return checkpoint_pb2.RebuildBegin(
+        return make(
+            checkpoint_pb2.RebuildBegin,
             names=sorted(rebuild.given_of("name")),
             states=sorted(rebuild.given_of("hidden")),
             modules=modules,
@@ -107,7 +109,7 @@ class Rebuilding:
         return reason
 
     def _end(self, names: tuple[str, ...]) -> str:
-        return self._tell(jail_pb2.RestorePiece.REBUILT, checkpoint_pb2.RebuildEnd(names=names))
+        return self._tell(jail_pb2.RestorePiece.REBUILT, make(checkpoint_pb2.RebuildEnd, names=names))
 
     def _tell(
         self,
@@ -128,7 +130,7 @@ def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedSt
     code = record.code if record.kind == "cell" else "\n".join(f"del {each}" for each in record.names)
     message = checkpoint_pb2.RepeatedStep(step=record.number, code=code.encode("utf-8", "surrogatepass"))
     if record.error is not None:
-        message.error = record.error.type
+        message.error = utf8_text(record.error.type)
     if record.trace is not None:
         outside, made = files_outside(record), {*map(name, rebuild.names), *(DRAWN - not_drawn(record))}
         message.found.extend(_seen({each: record.trace.reads[each] for each in outside}))
@@ -139,4 +141,4 @@ def _repeated(record: StepRecord, rebuild: Rebuild) -> checkpoint_pb2.RepeatedSt
 def _seen(versions: Mapping[Location, Version]) -> list[jail_pb2.Seen]:
     """Those that say what was there."""
     known = {each: seen for each, seen in versions.items() if seen != ABSENT and not seen.startswith("?")}
-    return [jail_pb2.Seen(location=each, version=version) for each, version in known.items()]
+    return [make(jail_pb2.Seen, location=each, version=version) for each, version in known.items()]

@@ -134,7 +134,7 @@ def _key(known: HostCallRecord) -> tuple[str, str, str]:
 def _given(known: HostCallRecord) -> HostAnswer | None:
     """The answer as it was; None when it was not kept."""
     if known.error is not None:
-        return HostFailure(*known.error)
+        return known.error
     if known.reply is None:
         return None
     return Content(size=len(known.reply), count=known.parts, inline=known.reply)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.results import Rollback, StreamName
@@ -41,7 +42,7 @@ def keeping(label: str, listener: Listener, seat: Seat, step: int = 0) -> JailRe
     step: whose state it is, if not that of the one that ran last.
     """
     message = jail_pb2.Request()
-    message.snapshot.label = label
+    message.snapshot.label = utf8_text(label)
     return JailRequest(Ask.SNAPSHOT, message, _Kept(listener), timeout=TIMEOUT, step=step, seat=seat)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from cenote_proto.scalars import utf8_text
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -41,25 +42,14 @@ def bases(cls: type) -> tuple[type, ...]:
     return order
 
 
-def printable(text: str) -> str:
-    """The same text with lone surrogates written out, so that it can be encoded as UTF-8."""
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "backslashreplace").decode()
-    return text
-
-
 def shorten(text: str, limit: int) -> str:
     """At most about `limit` characters: the head and the tail, with a count of what is left out between."""
     text = str.__str__(text)
     if len(text) <= limit:
-        return printable(text)
+        return utf8_text(text)
     tail = limit // 4
     head = limit - tail
-    return printable(f"{text[:head]}... [{len(text) - limit} characters] ...{text[len(text) - tail :]}")
+    return utf8_text(f"{text[:head]}... [{len(text) - limit} characters] ...{text[len(text) - tail :]}")
 
 
 def bounded_str(obj: object, limit: int) -> str:
@@ -142,7 +132,7 @@ def _long_repr(text: str | bytes | bytearray, limit: int) -> str:
         return shorten(repr(text), limit)
     half = limit // 2
     left_out = len(text) - 2 * half
-    return printable(f"{text[:half]!r}... [{left_out:,} left out] ...{text[-half:]!r}")
+    return utf8_text(f"{text[:half]!r}... [{left_out:,} left out] ...{text[-half:]!r}")
 
 
 def _sequence(opening: str, closing: str) -> Callable[[_Writer, object], str]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Mapping
 
+from cenote_proto.scalars import utf8_text
 from cenote_worker.in_jail import plain_json
-from cenote_worker.in_jail.bounded import bases, bounded_str, printable, type_name
+from cenote_worker.in_jail.bounded import bases, bounded_str, type_name
 from cenote_worker.in_jail.figures import figure_png, is_figure
 from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -60,7 +61,7 @@ class RichForms:
         if type(bundle) is dict:
             for mime, form in list(bundle.items())[:_MOST_FORMS]:
                 if type(mime) is str and "/" in mime and len(mime) <= 100 and mime != "text/plain":
-                    self._add(forms, printable(mime), form)
+                    self._add(forms, utf8_text(mime), form)
 
     def _add(self, forms: Forms, mime: str, form: object) -> None:
         ready = self._guard(mime, lambda: _ready(mime, form))
@@ -101,9 +102,9 @@ def _ready(mime: str, form: object) -> str | bytes | None:
     if isinstance(form, (bytes, bytearray, memoryview)):
         return bytes(form)
     if isinstance(form, str):
-        text = printable(str.__str__(form))
+        text = utf8_text(str.__str__(form))
         raster = mime.startswith("image/") and "xml" not in mime
         return base64.b64decode(text, validate=False) if raster else text
     if isinstance(form, (dict, list)):
-        return printable(plain_json.dumps(form, ascii_only=False))
+        return utf8_text(plain_json.dumps(form, ascii_only=False))
     return None

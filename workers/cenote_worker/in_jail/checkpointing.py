@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cenote_proto.scalars import make, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.chunks import split_digests
 from cenote_worker.content import Content
@@ -114,8 +115,11 @@ class Checkpointing:
     def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None]) -> None:
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
-                state = checkpoint_pb2.State(
-                    step=self._step, python=platform.python_version(), machine=platform.machine()
+                state = make(
+                    checkpoint_pb2.State,
+                    step=self._step,
+                    python=platform.python_version(),
+                    machine=platform.machine(),
                 )
                 self._ship_files(shipment, state)
                 tell()
@@ -131,7 +135,7 @@ class Checkpointing:
         for found in checkpointing_files.walk(self._workdir):
             shown = found.message.path.decode("utf-8", "backslashreplace")
             if found.refused:
-                state.unkept.add(name=f"file {shown}", reason=found.refused)
+                make(state.unkept.add, name=f"file {shown}", reason=found.refused)
                 continue
             if found.content is not None:
                 found.message.content.CopyFrom(shipment.part(found.content, dense=True))
@@ -140,7 +144,7 @@ class Checkpointing:
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         settings = dump_settings(self._kernel.in_context(hidden_states.take_settings))
-        state.settings.extend(settings)
+        state.settings.extend(utf8_texts(settings))
         state.process.parts.extend(
             shipment.parts(dump_process(process, settings, self._kernel.sources), dense=True)
         )
@@ -148,19 +152,19 @@ class Checkpointing:
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
         names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]
-        state.names.extend(names)
-        state.hosts.extend(name for name in names if self._is_stub(name))
+        state.names.extend(utf8_texts(names))
+        state.hosts.extend(utf8_texts(name for name in names if self._is_stub(name)))
         done = grouped([name for name in names if name not in state.hosts], self._namespace, self.anchors())
         for group in done.groups:
             stream, *buffers = group.parts
-            stored = state.groups.add(names=group.names, parts=[shipment.part(stream, dense=True)])
+            stored = make(state.groups.add, names=group.names, parts=[shipment.part(stream, dense=True)])
             stored.parts.extend(shipment.parts(buffers, dense=False))
         if any(type(name) is not str for name in list(self._namespace)):
             state.unkept.add(name="globals()", reason="a key that is no plain text cannot be stored")
         for name, reason in done.refused.items():
-            state.unkept.add(name=name, reason=reason, step=self._writers.get(name, 0))
+            make(state.unkept.add, name=name, reason=reason, step=self._writers.get(name, 0))
         for name, reason in self._elsewhere():
-            state.unkept.add(name=name, reason=reason)
+            make(state.unkept.add, name=name, reason=reason)
 
     def _is_stub(self, name: str) -> bool:
         return name in self._stubs and self._namespace[name] is self._stubs[name]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from cenote_proto.scalars import MAX_UINT64
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -22,6 +23,7 @@ _KINDS = {
     stat.S_IFLNK: checkpoint_pb2.StoredFile.LINK,
 }
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SECOND = 10**9  # in nanoseconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,26 @@ def _found(path: Path, message: checkpoint_pb2.StoredFile, first: _First) -> Fou
     kind = _KINDS.get(stat.S_IFMT(status.st_mode))
     if kind is None:
         return Found(message, refused="a pipe, socket or device")
-    message.kind, message.mode, message.modified = kind, stat.S_IMODE(status.st_mode), status.st_mtime_ns
+    message.kind, message.mode = kind, stat.S_IMODE(status.st_mode)
+    _keep_time(message, status.st_mtime_ns)
     if kind == checkpoint_pb2.StoredFile.LINK:
         message.target = os.fsencode(path.readlink())
     elif kind == checkpoint_pb2.StoredFile.REGULAR and status.st_nlink > 1:
         other = first.setdefault((status.st_dev, status.st_ino), message.path)
         message.target = other if other != message.path else b""
     return Found(message, _content_of(path) if kind == checkpoint_pb2.StoredFile.REGULAR else None)
+
+
+def _keep_time(message: checkpoint_pb2.StoredFile, nanoseconds: int) -> None:
+    """A file may be of any time: archives have files from before 1970."""
+    if 0 <= nanoseconds <= MAX_UINT64:
+        message.modified = nanoseconds
+    else:
+        message.modified_second, message.modified = divmod(nanoseconds, _SECOND)
+
+
+def _time_of(file: checkpoint_pb2.StoredFile) -> int:
+    return file.modified_second * _SECOND + file.modified
 
 
 def _content_of(path: Path) -> memoryview:
@@ -129,6 +144,6 @@ def _write(path: Path, content: memoryview, file: checkpoint_pb2.StoredFile) -> 
         while content:
             content = content[os.write(target, content) :]
         os.fchmod(target, file.mode)
-        os.utime(target, ns=(file.modified, file.modified))
+        os.utime(target, ns=(_time_of(file), _time_of(file)))
     finally:
         os.close(target)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker import placed_parts
 from cenote_worker.content import INLINE_LIMIT, Content
@@ -58,7 +59,9 @@ class Handover:
 
     def failure(self, reason: str) -> None:
         """Instead of `state`."""
-        self._send(self._sock, checkpoint_pb2.CheckpointPacket(failure=reason).SerializeToString(), None)
+        self._send(
+            self._sock, make(checkpoint_pb2.CheckpointPacket, failure=reason).SerializeToString(), None
+        )
 
     def _fill(self, size: int) -> None:
         packet = checkpoint_pb2.CheckpointPacket(room=size)

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -67,7 +68,9 @@ def modules_in_use(imported: Iterable[str]) -> list[checkpoint_pb2.ModuleInUse]:
         if "." in name or name.startswith("_") or name in _STANDARD or name in _OURS:
             continue
         version = getattr(sys.modules[name], "__version__", "")
-        found.append(checkpoint_pb2.ModuleInUse(name=name, version=version if type(version) is str else ""))
+        found.append(
+            make(checkpoint_pb2.ModuleInUse, name=name, version=version if type(version) is str else "")
+        )
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.chunks import cut, digest
 from cenote_worker.content import Content
@@ -58,7 +59,9 @@ class Shipment:
 
     def failure(self, reason: str) -> None:
         """Instead of `state`."""
-        self._send(self._sock, checkpoint_pb2.CheckpointPacket(failure=reason).SerializeToString(), None)
+        self._send(
+            self._sock, make(checkpoint_pb2.CheckpointPacket, failure=reason).SerializeToString(), None
+        )
 
     def flush(self) -> None:
         """Sends what was collected and waits until it is stored."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cenote_worker.in_jail.bounded import printable, type_name
+from cenote_proto.scalars import utf8_text
+from cenote_worker.in_jail.bounded import type_name
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.variables import describe_variable, is_user_variable
 
@@ -30,8 +31,8 @@ def delta(before: Bindings, namespace: Mapping[str, object]) -> str:
     changes = []
     for name, value in list(namespace.items()):
         if type(name) is str and before.get(name) != id(value) and is_user_variable(name, value):
-            changes.append(f"{'~' if name in before else '+'} {printable(name)} {_kind(value)}")
-    changes.extend(f"- {printable(name)}" for name in before if name not in namespace and name[:1] != "_")
+            changes.append(f"{'~' if name in before else '+'} {utf8_text(name)} {_kind(value)}")
+    changes.extend(f"- {utf8_text(name)}" for name in before if name not in namespace and name[:1] != "_")
     if len(changes) > _SHOWN:
         changes[_SHOWN:] = [f"... {len(changes) - _SHOWN} more"]
     return "; ".join(changes)

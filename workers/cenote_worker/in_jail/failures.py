@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from cenote_worker.in_jail.bounded import bounded_str, printable, shorten, type_name
+from cenote_proto.scalars import utf8_text
+from cenote_worker.in_jail.bounded import bounded_str, shorten, type_name
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.exhaustion import limit_reached
 from cenote_worker.in_jail.frames import span_in, steps_of
@@ -38,8 +39,8 @@ class Failures:
         """
         message = self._message(error)
         return ErrorInfo(
-            type=printable(type_name(type(error))),
-            message=message,
+            type=utf8_text(type_name(type(error))),
+            message=shorten(f"{message}{self._tracebacks.inside(error)}", self._limits.message_chars),
             traceback=self._tracebacks.text(error, message),
             span=self._span(error, filename),
             reason=reason_of(error),
@@ -61,7 +62,7 @@ class Failures:
 
 def brief(error: BaseException) -> ErrorInfo:
     """The error without anything that could fail again: for when explaining it did."""
-    return ErrorInfo(type=printable(type_name(type(error))), message="", reason=reason_of(error))
+    return ErrorInfo(type=utf8_text(type_name(type(error))), message="", reason=reason_of(error))
 
 
 def reason_of(error: BaseException) -> str:

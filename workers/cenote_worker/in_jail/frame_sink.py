@@ -15,6 +15,7 @@ import threading
 import time
 from typing import Literal
 
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.frames import MAX_PACKET, Send
@@ -40,12 +41,12 @@ class FrameSink:
         frame = jail_pb2.WorkerFrame()
         frame.output.is_stderr = stream == "stderr"
         for start in range(0, len(text), CHUNK):
-            frame.output.text = text[start : start + CHUNK]
+            frame.output.text = utf8_text(text[start : start + CHUNK])
             self._send_in_order(frame, [])
 
     def display(self, bundle: dict[str, str | bytes]) -> None:
         frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
-        frame.display.types.extend(bundle)
+        frame.display.types.extend(utf8_texts(bundle))
         parts = [
             part.encode("utf-8", "replace") if isinstance(part, str) else part for part in bundle.values()
         ]

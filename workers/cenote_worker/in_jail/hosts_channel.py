@@ -14,6 +14,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.described import fill
@@ -34,10 +35,11 @@ class ReferenceAnswer:
 
 @dataclass(slots=True)
 class HostCallFailed(Exception):
-    """What a host function raised, as data. `type` is only a name."""
+    """What a host function raised, as data. `type` is only a name. exceptions: of a group, what it is made of."""
 
     type: str
     message: str
+    exceptions: tuple[HostCallFailed, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -97,7 +99,8 @@ class HostChannel:
             raise RuntimeError("host functions can be called from the runtime's own process only, not a fork")
         request, descriptors = jail_pb2.HostRequest(), list[int]()
         number = next(self._numbers)
-        request.call.id, request.call.target, request.call.method = number, target, method
+        request.call.id = number
+        request.call.target, request.call.method = utf8_text(target), utf8_text(method)
         arguments.to_wire(request.call.arguments, descriptors)
         if opaque is not None:
             opaque.to_wire(request.call.opaque, descriptors)
@@ -197,4 +200,8 @@ class HostChannel:
         elif reply.HasField("reference"):
             future.set_result(ReferenceAnswer(reply.reference.id, reply.reference.info))
         else:
-            future.set_exception(HostCallFailed(reply.error.type, reply.error.message))
+            future.set_exception(_failure(reply.error))
+
+
+def _failure(error: jail_pb2.HostError) -> HostCallFailed:
+    return HostCallFailed(error.type, error.message, tuple(map(_failure, error.exceptions)))

@@ -21,10 +21,13 @@ from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.in_jail.variables import describe_variable
 from cenote_worker.pickled_unsafe import loads
 
+_WITH_FACTS = UnicodeError, BaseExceptionGroup
+"""Cannot be made of a text alone."""
+
 _RAISABLE = {
     name: value
     for name, value in vars(builtins).items()
-    if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, UnicodeError)
+    if isinstance(value, type) and issubclass(value, Exception) and not issubclass(value, _WITH_FACTS)
 }
 
 
@@ -122,10 +125,10 @@ def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Content:
 
 
 def _as_exception(failure: HostCallFailed) -> Exception:
+    if failure.exceptions:  # of whatever kind of group, so that `except*` finds what is in it
+        return ExceptionGroup(failure.message, list(map(_as_exception, failure.exceptions)))
     known = _RAISABLE.get(failure.type)
-    if known is None:
-        return HostError(str(failure))
-    return known(failure.message)
+    return HostError(str(failure)) if known is None else known(failure.message)
 
 
 def function_stub(

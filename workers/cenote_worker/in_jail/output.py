@@ -8,7 +8,7 @@ from os import register_at_fork
 from os import write as write_descriptor
 from typing import Protocol
 
-from cenote_worker.in_jail.bounded import printable
+from cenote_proto.scalars import utf8_text
 from cenote_worker.in_jail.pacing import Pacer
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import StreamName
@@ -101,7 +101,7 @@ class OutputBuffer:
             self._passing_on = True
             try:
                 text, self._parts, self._size = "".join(self._parts), [], 0
-                self._sink.write(self._stream, printable(text))
+                self._sink.write(self._stream, utf8_text(text))
             finally:
                 self._passing_on = False
 

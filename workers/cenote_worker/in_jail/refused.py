@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 
 MESSAGE_LIMIT: Final = 4_000
@@ -25,6 +26,6 @@ class Refused(Exception):
 
     def fill(self, message: jail_pb2.Refusal) -> None:
         """As it is told to the supervisor."""
-        message.kind, message.name = self.kind, self.name[:MESSAGE_LIMIT]
-        message.message = self.message[:MESSAGE_LIMIT]
-        message.nearest.extend(self.nearest)
+        message.kind, message.name = self.kind, utf8_text(self.name[:MESSAGE_LIMIT])
+        message.message = utf8_text(self.message[:MESSAGE_LIMIT])
+        message.nearest.extend(utf8_texts(self.nearest))

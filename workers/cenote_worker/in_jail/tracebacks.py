@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
-from cenote_worker.in_jail.bounded import bounded_str, module_name, printable, shorten, type_name
+from cenote_proto.scalars import utf8_text
+from cenote_worker.in_jail.bounded import bounded_str, module_name, shorten, type_name
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.frames import Step, characters, short_path, source_line, steps_of
 from cenote_worker.in_jail.limits import KernelLimits
@@ -16,6 +18,7 @@ _MOST_CHAINED = 4
 _MOST_IN_GROUP = 5
 _MOST_DEPTH = 3
 _MOST_NOTES = 5
+_MEMBER_CHARS = 300
 _HEAD, _TAIL = 4, 8
 """Frames shown of a deep stack: where it begins and where it ends."""
 
@@ -57,6 +60,17 @@ class Tracebacks:
         if isinstance(error, BaseExceptionGroup):
             return bounded_str(BaseExceptionGroup.__str__(error), self._limits.message_chars)
         return bounded_str(error, self._limits.message_chars)
+
+    def inside(self, error: BaseException) -> str:
+        """What a group is made of, in short: its message alone says how many exceptions there are."""
+        if not isinstance(error, BaseExceptionGroup):
+            return ""
+        texts = [
+            f"{exception_name(type(each))}: {shorten(self.message(each), _MEMBER_CHARS)}".removesuffix(": ")
+            for each in islice(_leaves(error, 0), _MOST_IN_GROUP + 1)
+        ]
+        more = "; ..." if len(texts) > _MOST_IN_GROUP else ""
+        return f": {'; '.join(texts[:_MOST_IN_GROUP])}{more}"
 
     def _block(self, error: BaseException, message: str, depth: int) -> list[str]:
         steps = steps_of(error)
@@ -104,11 +118,11 @@ class Tracebacks:
         if steps and steps[-1].owner == "library":
             last = steps[-1]
             within = f", in {last.function}" if last.function else ""
-            yield printable(f"  in {short_path(last.filename)[-200:]}:{last.line}{within}")
+            yield utf8_text(f"  in {short_path(last.filename)[-200:]}:{last.line}{within}")
 
     def _frame(self, step: Step) -> Iterator[str]:
         within = f", in {step.function}" if step.function else ""
-        yield printable(f"  {place(step.filename)}, line {step.line}{within}")
+        yield utf8_text(f"  {place(step.filename)}, line {step.line}{within}")
         line = source_line(self._compiler, step.filename, step.line)
         if line.strip():
             yield from self._source(step, line)
@@ -132,7 +146,7 @@ class Tracebacks:
         filename, number, offset, text, _ = (_FACTS[name](error) for name in _FACTS)
         if type(filename) is not str or type(number) is not int:
             return
-        yield printable(f"  {place(filename)}, line {number}")
+        yield utf8_text(f"  {place(filename)}, line {number}")
         line = source_line(self._compiler, filename, number) or (text if type(text) is str else "")
         if not line.strip():
             return
@@ -148,7 +162,7 @@ def exception_name(cls: type) -> str:
     """`ValueError`, `Mine` for a class of the namespace, `json.decoder.JSONDecodeError` for the others."""
     module = module_name(cls)
     plain = module in ("builtins", "__main__", "") or module.startswith("cenote_worker.")
-    return printable(type_name(cls) if plain else f"{module}.{type_name(cls)}")
+    return utf8_text(type_name(cls) if plain else f"{module}.{type_name(cls)}")
 
 
 def place(filename: str) -> str:
@@ -203,7 +217,7 @@ def _underlined(code: str, start: int, end: int) -> Iterator[str]:
     if len(code) > _LINE_CHARS:
         cut = max(min(start - 40, len(code) - _LINE_CHARS), 0)
         code, start, end = code[cut : cut + _LINE_CHARS], start - cut, min(end - cut, _LINE_CHARS)
-    yield f"    {printable(code)}"
+    yield f"    {utf8_text(code)}"
     if not whole and end > start:
         yield f"    {' ' * start}{'^' * (end - start)}"
 
@@ -214,3 +228,12 @@ def _bounded(lines: list[str], limit: int) -> str:
         return text
     head, tail = limit // 4, limit - limit // 4
     return f"{text[:head]}\n... {len(text) - limit:,} characters left out ...\n{text[-tail:]}"
+
+
+def _leaves(error: BaseException, depth: int) -> Iterator[BaseException]:
+    """What the groups in a group are made of, to a depth; then a group stands for what is in it."""
+    if not isinstance(error, BaseExceptionGroup) or depth > _MOST_DEPTH:
+        yield error
+        return
+    for member in _members_of(error):
+        yield from _leaves(member, depth + 1)

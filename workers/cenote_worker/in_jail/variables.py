@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Mapping
 from types import ModuleType
 
-from cenote_worker.in_jail.bounded import bases, module_name, printable, shorten, type_name
+from cenote_proto.scalars import utf8_text
+from cenote_worker.in_jail.bounded import bases, module_name, shorten, type_name
 from cenote_worker.in_jail.descriptions import describe_library_value, describe_value, library_shape
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import VariableInfo
@@ -45,7 +46,7 @@ def describe_variable(name: str, value: object) -> VariableInfo:
     except BaseException:  # a class that only pretends to be a library's, or values changing under our feet
         shape, size, description = None, 0, ""
     return VariableInfo(
-        name=printable(name),
+        name=utf8_text(name),
         type=qualified_name(type(value)),
         shape=shape,
         size=size,
@@ -80,9 +81,9 @@ def qualified_name(cls: type) -> str:
     """`list`, `Point` for a class of the namespace, `pandas.DataFrame` where the package exports it."""
     name, module = type_name(cls), module_name(cls)
     if module in ("builtins", "__main__", ""):
-        return printable(name)
+        return utf8_text(name)
     package = module.partition(".")[0]
-    return printable(f"{package if _exports(package, cls) else module}.{name}")
+    return utf8_text(f"{package if _exports(package, cls) else module}.{name}")
 
 
 def _exports(package: str, cls: type) -> bool:

@@ -14,10 +14,11 @@ import socket
 import sys
 from collections.abc import Iterator
 
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker import traced
 from cenote_worker.content import Content
-from cenote_worker.described import fill
+from cenote_worker.described import fill, fill_error
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
@@ -263,8 +264,8 @@ class Worker:
                 names = severed_names(
                     self._kernel.namespace, self._copies.severed, self._copies.severed_pipes
                 )
-                reply.surveyed.severed.extend(names)
-                reply.surveyed.amiss.extend(self._copies.amiss)
+                reply.surveyed.severed.extend(utf8_texts(names))
+                reply.surveyed.amiss.extend(utf8_texts(self._copies.amiss))
                 reply.surveyed.step = self._copies.step
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)
@@ -309,7 +310,7 @@ class Worker:
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
-        executed.unkept = self._copies.unkept()
+        executed.unkept = utf8_text(self._copies.unkept())
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
@@ -424,17 +425,18 @@ def _fill_outcome(executed: jail_pb2.Executed, outcome: CellOutcome) -> None:
     executed.success = outcome.success
     executed.duration = outcome.duration
     if outcome.value is not None:
-        executed.value = outcome.value
+        executed.value = utf8_text(outcome.value)
     if outcome.reply is not None:
-        executed.reply = outcome.reply
+        executed.reply = utf8_text(outcome.reply)
     if outcome.trace is not None:
         traced.fill(executed.trace, outcome.trace)
     for notice in outcome.notices:
-        executed.notices.add(name=notice.name, author=notice.author, step=notice.step, deleted=notice.deleted)
+        make(
+            executed.notices.add,
+            name=notice.name,
+            author=notice.author,
+            step=notice.step,
+            deleted=notice.deleted,
+        )
     if outcome.error is not None:
-        error = outcome.error
-        executed.error.type, executed.error.message = error.type, error.message
-        executed.error.traceback, executed.error.reason = error.traceback, error.reason
-        if error.span is not None:
-            span = error.span
-            executed.error.span.extend((span.line, span.column, span.end_line, span.end_column))
+        fill_error(executed.error, outcome.error)

@@ -9,6 +9,7 @@ from typing import Final
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make, utf8_texts
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import MalformedValueError
@@ -66,7 +67,8 @@ class JailJournal:
 
     def asked(self, number: int, request: JailRequest, started: float, begun: Baseline) -> None:
         self._attach = bool(request.key)
-        asked = journal_pb2.Asked(
+        asked = make(
+            journal_pb2.Asked,
             number=number,
             ask=request.ask.name,
             key=request.key,
@@ -119,7 +121,7 @@ class JailJournal:
         return [_bytes_of(descriptor, self._most) for descriptor in packet.descriptors]
 
     def printed(self, stream: StreamName, text: str) -> None:
-        self._write(JournalEntry(printed=journal_pb2.Printed(is_stderr=stream == "stderr", text=text)))
+        self._write(JournalEntry(printed=make(journal_pb2.Printed, is_stderr=stream == "stderr", text=text)))
         self._journal.tidy(resting=False)  # what writes there without an end need send no packet
 
     def interrupted(self, at: float, *, expired: bool) -> None:
@@ -129,7 +131,7 @@ class JailJournal:
         moved = journal_pb2.Moved(step=step)
         if setback is not None:
             death = setback.death
-            moved.reason, moved.detail, moved.text = death.reason, death.detail, death.text
+            moved.reason, moved.detail, moved.text = utf8_texts((death.reason, death.detail, death.text))
             moved.before = setback.before
         self._write(JournalEntry(moved=moved))
 
@@ -140,7 +142,7 @@ class JailJournal:
         self._journal.tidy(resting=True)
 
     def ended(self, death: Death) -> None:
-        ended = journal_pb2.Ended(reason=death.reason, detail=death.detail, text=death.text)
+        ended = make(journal_pb2.Ended, reason=death.reason, detail=death.detail, text=death.text)
         self._write(JournalEntry(ended=ended))
         self._gone()
 

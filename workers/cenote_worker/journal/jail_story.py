@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.results import StreamName
@@ -208,7 +209,9 @@ class JailStory:
         for request in self.held.values():
             yield from _retold_request(request)
         # Another was asked behind them: that tells them from one that is under way, and which number was the last.
-        yield JournalEntry(asked=journal_pb2.Asked(number=self.jail.number, ask=Ask.MAKE_CHECKPOINT.name))
+        yield JournalEntry(
+            asked=make(journal_pb2.Asked, number=self.jail.number, ask=Ask.MAKE_CHECKPOINT.name)
+        )
         yield JournalEntry(unsent=journal_pb2.Unsent())
         yield JournalEntry(moved=journal_pb2.Moved(step=self.jail.head))
 
@@ -236,7 +239,7 @@ def _retold_request(request: Request) -> Iterator[JournalEntry]:
 
 def pieces_of(transcript: Transcript) -> Iterator[journal_pb2.Printed]:
     for stream, text in transcript.after(0)[1]:
-        yield journal_pb2.Printed(is_stderr=stream == "stderr", text=text)
+        yield make(journal_pb2.Printed, is_stderr=stream == "stderr", text=text)
 
 
 def stream_of(printed: journal_pb2.Printed) -> StreamName:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.journal.file import JournalFile, entries_of
@@ -119,7 +120,7 @@ class Journal:
 
     def patch_begun(self, key: str, head: int, steps: int) -> None:
         """A patch is about to be applied."""
-        self.write(JournalEntry(patch_begun=journal_pb2.PatchBegun(key=key, head=head, steps=steps)))
+        self.write(JournalEntry(patch_begun=make(journal_pb2.PatchBegun, key=key, head=head, steps=steps)))
 
     def accepted(self, injection: int, superseded: list[int]) -> None:
         """Every later jail begins with this injection too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
 from cenote_worker.results import Built, ExecutionResult, Patched, Rollback
@@ -17,7 +18,7 @@ from cenote_worker.wire.snapshots import from_rollback, to_rollback
 
 def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
     """Only what changes something, or keeps it, has a key."""
-    settled = journal_pb2.Settled(key=key)
+    settled = make(journal_pb2.Settled, key=key)
     match outcome:
         case ExecutionResult():
             settled.result.CopyFrom(from_result(outcome))
@@ -34,15 +35,15 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
         case Rollback():
             settled.rolled_back.CopyFrom(from_rollback(outcome))
         case NotKeptError(target=str(label)):
-            settled.no_such_label = label
+            settled.no_such_label = utf8_text(label)
         case NotKeptError(target=int(step)):
             settled.no_such_step = step
         case UnavailableError():
             settled.nothing_ran = True
         case JailLostError():
-            settled.lost = outcome.reason
+            settled.lost = utf8_text(outcome.reason)
         case _:
-            settled.lost = str(outcome)
+            settled.lost = utf8_text(str(outcome))
     return settled
 
 
@@ -78,7 +79,7 @@ def from_entry(settled: journal_pb2.Settled) -> Outcome:
 
 
 def _refusal(refused: edge.RefusedReply) -> jail_pb2.Refusal:
-    message = jail_pb2.Refusal(name=refused.name, message=refused.message, nearest=refused.nearest)
+    message = make(jail_pb2.Refusal, name=refused.name, message=refused.message, nearest=refused.nearest)
     if refused.kind in jail_pb2.Refusal.Kind.values():  # it is a jail's word
         message.kind = jail_pb2.Refusal.Kind.ValueType(refused.kind)
     return message

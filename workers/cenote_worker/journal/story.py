@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_worker.journal.jail_story import JailStory, pieces_of, stream_of
@@ -138,7 +139,7 @@ class Story:
             yield JournalEntry(accepted=journal_pb2.Accepted(injection=injection))
         if self.forgotten:
             keys, steps = self.forgotten.keys(), self.forgotten.values()
-            yield JournalEntry(forgotten=journal_pb2.Forgotten(keys=keys, steps=steps))
+            yield JournalEntry(forgotten=make(journal_pb2.Forgotten, keys=keys, steps=steps))
         for outcome in self.outcomes.values():
             yield JournalEntry(settled=_with_output(outcome))
         if self.patch is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
@@ -59,7 +60,7 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
             return Frame(call=call, result=from_result(outcome)), None
         case NotDurableError(outcome=ExecutionResult() as result):
             frame = Frame(call=call, result=from_result(result))
-            frame.result.not_durable = outcome.reason
+            frame.result.not_durable = utf8_text(outcome.reason)
             return frame, None
         case NotDurableError():
             return failure(call, NotDurableError(None, outcome.reason)), None
@@ -72,7 +73,7 @@ def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
 
 
 def shared(call: int, record: ReferenceRecord) -> Frame:
-    told = runtime_pb2.Shared(reference=record.id, info=from_info(record.info), size=record.size)
+    told = make(runtime_pb2.Shared, reference=record.id, info=from_info(record.info), size=record.size)
     return Frame(call=call, shared=told)
 
 

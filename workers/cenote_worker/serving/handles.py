@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UnknownReferenceError
 from cenote_worker.content import Content
@@ -110,7 +111,7 @@ class Handles:
         let_go(place, handle.reference, handle.tenant, _holder(place, number, handle.client))
         client = place.client(handle.client)
         if client is not None:
-            told = runtime_pb2.ReferenceDropped(reference=handle.reference)
+            told = make(runtime_pb2.ReferenceDropped, reference=handle.reference)
             client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
 
 

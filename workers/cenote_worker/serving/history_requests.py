@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import UnavailableError
 from cenote_worker.content import Content
@@ -26,7 +27,6 @@ from cenote_worker.serving.patch_requests import (
     rehearsal_request,
 )
 from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.wire.results import clean_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,13 @@ class HistoryRequests:
     def put_in(self, frame: runtime_pb2.ClientFrame) -> Call:
         def run() -> runtime_pb2.ServerFrame:
             hosted = self.served.hosted
-            told = runtime_pb2.PutIn(
-                otherwise=clean_text(hosted.begins_otherwise), not_in_full=clean_text(not_in_full(hosted))
+            told = make(
+                runtime_pb2.PutIn,
+                otherwise=hosted.begins_otherwise,
+                not_in_full=not_in_full(hosted),
             )
             for step, names in put_in(hosted).items():
-                told.at.add(step=step, names=sorted(names))
+                make(told.at.add, step=step, names=sorted(names))
             for step, since in refill.stored().items():
                 told.stored.add(step=step, since=since)
             return runtime_pb2.ServerFrame(call=frame.call, put_in=told)

@@ -56,9 +56,6 @@ MAX_TOKEN: Final = 8 << 10
 MAX_ARGUMENTS: Final = 64 << 20
 """Bytes of arguments that came inline with the host calls of one jail that wait: it makes calls as fast as it can."""
 
-MAX_HOST_ERROR: Final = 10_000
-"""Characters of the text of what a host function raised."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:

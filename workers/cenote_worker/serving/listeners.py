@@ -7,6 +7,7 @@ from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from contextlib import suppress
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.results import StreamName
 from cenote_worker.serving.limits import WINDOW
@@ -91,7 +92,7 @@ class CellListener:
         for stream, text in _merged(pieces):
             self._taken += len(text)
             taken.append(
-                runtime_pb2.CellOutput(is_stderr=stream == "stderr", text=text, position=self._taken)
+                make(runtime_pb2.CellOutput, is_stderr=stream == "stderr", text=text, position=self._taken)
             )
         return taken
 

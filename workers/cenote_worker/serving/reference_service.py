@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import grpc.aio
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceServicer
 from cenote_security.errors import CenoteError, UnknownReferenceError, UsageError
@@ -51,7 +52,7 @@ class ReferenceService(ReferenceServiceServicer):
             context, lambda tenant: self._store.list(tenant, after=request.page, limit=limit)
         )
         page = records[-1].id if len(records) == limit else ""
-        return reference_pb2.ListReferencesReply(references=map(_described, records), next_page=page)
+        return make(reference_pb2.ListReferencesReply, references=map(_described, records), next_page=page)
 
     async def HoldReference(
         self, request: reference_pb2.HoldRequest, context: Context
@@ -113,7 +114,8 @@ def _pieces(content: Content) -> Iterable[bytes]:
 
 
 def _described(record: ReferenceRecord) -> reference_pb2.ReferenceDescription:
-    return reference_pb2.ReferenceDescription(
+    return make(
+        reference_pb2.ReferenceDescription,
         id=record.id,
         info=from_info(record.info),
         size=record.size,

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 import grpc.aio
 
+from cenote_proto.scalars import make
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import CenoteError
 from cenote_worker.wire.failures import METADATA, status_of, to_failure
@@ -22,7 +23,7 @@ async def refuse(context: grpc.aio.ServicerContext[Any, Any], error: CenoteError
     """Ends the call."""
     failure = to_failure(error)
     if failure.ByteSize() > MAX_METADATA:
-        failure = Failure(message=failure.message[: MAX_METADATA // 4])
+        failure = make(Failure, message=failure.message[: MAX_METADATA // 4])
     try:
         await context.abort(
             status_of(error), str(error)[:MAX_DETAILS], ((METADATA, failure.SerializeToString()),)

@@ -9,22 +9,25 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving.handles import NUMBER_BITS, Handles, let_go
-from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS, MAX_HOST_ERROR, MAX_NAME
+from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS
 from cenote_worker.serving.place import Offerer, Place, holders_of
 from cenote_worker.serving.references import Held, Origin, ReferenceRecord
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_line import (
+    MAX_ERROR,
     MAX_PENDING,
     HostAnswer,
     HostCall,
     HostFailure,
     HostLine,
+    to_failure,
 )
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.results import from_info
@@ -202,11 +205,11 @@ class HostRelay:
         self._unsent.pop(asked.number, None)
         frame = runtime_pb2.ServerFrame(call=asked.number)
         call = asked.call
-        frame.host_call.target, frame.host_call.method = call.target, call.method
+        frame.host_call.target, frame.host_call.method = utf8_text(call.target), utf8_text(call.method)
         frame.host_call.origin = call.id
         follows = announce(frame.host_call.arguments, call.arguments)
         if asked.value is not None:
-            frame.host_call.value.reference = asked.value.id
+            frame.host_call.value.reference = utf8_text(asked.value.id)
             frame.host_call.value.info.CopyFrom(from_info(asked.value.info))
             frame.host_call.value.size = asked.value.size
         asked.client.tell(frame, call.arguments.duplicate() if follows else None)
@@ -225,7 +228,7 @@ class HostRelay:
                 assert content is not None
                 return content
             case "error":
-                return HostFailure(answer.error.type[:MAX_NAME], answer.error.message[:MAX_HOST_ERROR])
+                return to_failure(answer.error)
             case "sealed":
                 return self._place.references.content(answer.sealed, client.tenant)
             case "reference":
@@ -303,4 +306,4 @@ def _made(make: Callable[[], HostAnswer]) -> HostAnswer:
 
 def _failure(error: Exception) -> HostFailure:
     kind = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
-    return HostFailure(kind, str(error)[:MAX_HOST_ERROR])
+    return HostFailure(kind, str(error)[:MAX_ERROR])

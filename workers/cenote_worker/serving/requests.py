@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailLostError, UsageError
 from cenote_worker.content import Content
@@ -175,7 +176,7 @@ class Requests:
 
         def run() -> runtime_pb2.ServerFrame:
             hosted.start()
-            started = runtime_pb2.Started(isolation=hosted.isolation, limits=hosted.limits)
+            started = make(runtime_pb2.Started, isolation=hosted.isolation, limits=hosted.limits)
             return runtime_pb2.ServerFrame(call=frame.call, started=started)
 
         return Call(number=frame.call, run=run)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import (
     CenoteError,
@@ -271,7 +272,7 @@ class Session:
                 raise
             except (CenoteError, OSError) as error:
                 refusal = runtime_pb2.HostAnswer()
-                refusal.error.type, refusal.error.message = "RuntimeError", str(error)
+                refusal.error.type, refusal.error.message = "RuntimeError", utf8_text(str(error))
                 self._served.relay.answered(self._client, frame.call, refusal, None)
                 return
             if content is None:

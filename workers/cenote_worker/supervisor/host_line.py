@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
@@ -28,6 +29,16 @@ thousand for all its jails."""
 
 MAX_NAME = 200
 """Characters of a target's or a method's name."""
+
+MAX_ERROR = 10_000
+"""Characters of what a host function's exception says; of a group, as many again for all that is in it."""
+
+MAX_CLASS = 1_000
+MAX_GROUPS = 5
+MAX_IN_GROUPS = 20
+"""Characters of a class's name; depth of exception groups, and exceptions in all of them together."""
+
+Source = TypeVar("Source")
 
 LEFT = (
     "whoever carried out this host call was replaced before it answered; it may have been carried out, or not"
@@ -69,10 +80,14 @@ class HostCall:
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """What a host function raised: the name of the class and the text, nothing more."""
+    """What a host function raised: the name of the class and the text, nothing more.
+
+    exceptions: of an exception group, what it is made of.
+    """
 
     type: str
     message: str
+    exceptions: tuple[HostFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,9 +298,40 @@ def _parse(data: bytes) -> jail_pb2.HostRequest:
         raise ProtocolViolation("a packet on the host channel that is no request") from None
 
 
+def from_failure(failure: HostFailure) -> jail_pb2.HostError:
+    inner = map(from_failure, failure.exceptions)
+    return make(jail_pb2.HostError, type=failure.type, message=failure.message, exceptions=inner)
+
+
+def to_failure(message: jail_pb2.HostError) -> HostFailure:
+    """Bounded, whoever wrote it."""
+    return bounded_failure(message, lambda each: (each.type, each.message, each.exceptions))
+
+
+def bounded_failure(
+    source: Source, read: Callable[[Source], tuple[str, str, Sequence[Source]]]
+) -> HostFailure:
+    """read: name of the class, text, and what a group is made of. A jail gets it in one packet."""
+    exceptions, characters = MAX_IN_GROUPS, MAX_ERROR
+
+    def within(each: Source, depth: int) -> HostFailure:
+        nonlocal exceptions, characters
+        kind, text, members = read(each)
+        text = text[: characters if depth else MAX_ERROR]
+        characters -= len(text) if depth else 0
+        inner: list[HostFailure] = []
+        for member in members if depth < MAX_GROUPS else ():
+            if exceptions > 0 and characters > 0:
+                exceptions -= 1
+                inner.append(within(member, depth + 1))
+        return HostFailure(kind[:MAX_CLASS], text, tuple(inner))
+
+    return within(source, 0)
+
+
 def _fill(reply: jail_pb2.HostReply, answer: HostAnswer, descriptors: list[int]) -> None:
     if isinstance(answer, HostFailure):
-        reply.error.type, reply.error.message = answer.type, answer.message
+        reply.error.CopyFrom(from_failure(answer))
     elif isinstance(answer, HostReference):
         reply.reference.id = answer.number
         fill(reply.reference.info, answer.info)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.holding import Holding
 from cenote_worker.results import (
@@ -98,7 +99,7 @@ class JailRequest:
         """Fills in what the jail must know of any request. number: in its conversation."""
         self.message.id = number
         if self.seat is not OWNER:
-            self.message.author, self.message.private = self.seat.author, self.seat.private
+            self.message.author, self.message.private = utf8_text(self.seat.author), self.seat.private
         if self.ask in NUMBERED:
             self.message.state = self.step
 

@@ -179,7 +179,8 @@ class Album:
         alone can know."""
         for location in sorted(locations):
             held = self._pictures[location]
-            told = Version(f"{UNSEEN}{xxhash.xxh3_128_hexdigest(origin + location.encode())}")
+            place = location.encode("utf-8", "surrogatepass")
+            told = Version(f"{UNSEEN}{xxhash.xxh3_128_hexdigest(origin + place)}")
             if not held.opaque:  # it looks the same for as long as it is the same, under whatever name
                 told = self._told.setdefault(held.version, told)
                 self._origins.add(told)

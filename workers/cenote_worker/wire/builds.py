@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.results import BuildStatus, Built, PatchedStep
 from cenote_worker.wire.patches import from_patched, from_refusal, to_patched, to_refusal
-from cenote_worker.wire.results import clean_text
 
 _STATUSES: Final[Mapping[BuildStatus | Literal["refused"], runtime_pb2.Built.Status.ValueType]] = {
     "built": runtime_pb2.Built.BUILT,
@@ -21,10 +21,11 @@ _STATUS_NAMES: Final = {number: name for name, number in _STATUSES.items()}
 
 
 def from_built(built: Built) -> runtime_pb2.Built:
-    message = runtime_pb2.Built(
+    message = make(
+        runtime_pb2.Built,
         status=_STATUSES[built.status],
         head=built.head,
-        rebuilt=map(clean_text, built.rebuilt),
+        rebuilt=built.rebuilt,
         applied=from_patched(built.applied) if built.applied is not None else None,
         codes=[step.code.encode("utf-8", "surrogatepass") for step in built.steps if step.change],
         before=built.before,
@@ -32,9 +33,9 @@ def from_built(built: Built) -> runtime_pb2.Built:
         refusal=from_refusal(built.refusal) if built.refusal is not None else None,
     )
     for step in built.steps:
-        message.steps.add(origin=step.origin, change=clean_text(step.change))
+        make(message.steps.add, origin=step.origin, change=step.change)
     for name, reason in built.ran:
-        message.ran.add(name=clean_text(name), reason=clean_text(reason))
+        make(message.ran.add, name=name, reason=reason)
     return message
 
 

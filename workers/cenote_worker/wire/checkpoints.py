@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.checkpoints.store import CheckpointInfo
 
 
 def from_checkpoint(made: CheckpointInfo) -> runtime_pb2.StateStored:
-    return runtime_pb2.StateStored(
+    return make(
+        runtime_pb2.StateStored,
         number=made.number,
         label=made.label,
         step=made.step,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import grpc
 
+from cenote_proto.scalars import make
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security import errors
 from cenote_worker.checkpoints import errors as checkpoints
@@ -78,9 +79,9 @@ def to_failure(error: errors.CenoteError) -> Failure:
     """The error as data. One whose class has no row goes as its family, with its text."""
     row = _row(error)
     if row is None:
-        return Failure(message=str(error))
+        return make(Failure, message=str(error))
     known = error.args[: row.facts] if type(error) is row.error else (str(error),)
-    return Failure(kind=row.kind, message=str(error), facts=[json.dumps(fact) for fact in known])
+    return make(Failure, kind=row.kind, message=str(error), facts=[json.dumps(fact) for fact in known])
 
 
 def to_error(failure: Failure) -> errors.CenoteError:

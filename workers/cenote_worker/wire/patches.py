@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.results import Patched, PatchRefusal, PatchStatus, UnmadeCall, printable
-from cenote_worker.wire.results import clean_text
 
 MAX_FACTS: Final = 10_000
 """Characters of all facts of a refusal together: they become part of an error's text."""
@@ -24,22 +24,25 @@ _STATUS_NAMES: Final = {number: name for name, number in _STATUSES.items()}
 
 
 def from_patched(patched: Patched) -> runtime_pb2.Applied:
-    message = runtime_pb2.Applied(
+    message = make(
+        runtime_pb2.Applied,
         status=_STATUSES[patched.status],
         head=patched.head,
         rerun=patched.rerun,
         reused=patched.reused,
-        changed=map(clean_text, patched.changed),
+        changed=patched.changed,
         cut_offs=patched.cut_offs,
         seconds_saved=patched.seconds_saved,
         records=patched.records,
         failure=patched.failure,
         aside=patched.aside,
-        notes=map(clean_text, patched.notes),
+        notes=patched.notes,
     )
     if (call := patched.blocked) is not None:
-        told = map(clean_text, (call.target, call.method, call.arguments))
-        message.blocked.target, message.blocked.method, message.blocked.arguments = told
+        unmade = make(
+            runtime_pb2.UnmadeCall, target=call.target, method=call.method, arguments=call.arguments
+        )
+        message.blocked.CopyFrom(unmade)
     if patched.refusal is not None:
         message.refusal.CopyFrom(from_refusal(patched.refusal))
     return message
@@ -69,7 +72,7 @@ def _unmade(message: runtime_pb2.UnmadeCall) -> UnmadeCall:
 
 def from_refusal(refusal: PatchRefusal) -> runtime_pb2.PatchRefusal:
     facts = [json.dumps(fact) for fact in refusal.facts]
-    return runtime_pb2.PatchRefusal(kind=refusal.kind, facts=facts, message=clean_text(refusal.message))
+    return make(runtime_pb2.PatchRefusal, kind=refusal.kind, facts=facts, message=refusal.message)
 
 
 def to_refusal(message: runtime_pb2.PatchRefusal) -> PatchRefusal:

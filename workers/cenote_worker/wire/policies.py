@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from cenote_proto.scalars import make, utf8_texts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 
 
 def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
-    message = runtime_pb2.Policy(
+    message = make(
+        runtime_pb2.Policy,
         isolation=policy.isolation,
         memory=policy.memory_bytes,
         cpus=policy.cpus,
@@ -25,12 +27,12 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
         untracked=not policy.tracking,
     )
     if isinstance(policy.network, Allow):
-        message.network.destinations.extend(policy.network.destinations)
+        message.network.destinations.extend(utf8_texts(policy.network.destinations))
         message.network.connections = policy.network.connections
         message.network.rate = policy.network.rate
         message.network.volume = policy.network.volume_bytes
     for mount in policy.mounts:
-        message.mounts.add(source=mount.source, target=mount.target, writable=mount.writable)
+        make(message.mounts.add, source=mount.source, target=mount.target, writable=mount.writable)
     return message
 
 

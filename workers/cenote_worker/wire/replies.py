@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, assert_never, cast
 
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker import traced
@@ -54,15 +55,15 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
         case edge.KeptReply():
             message.kept.step = reply.step
         case edge.SurveyedReply():
-            message.surveyed.severed.extend(reply.severed)
-            message.surveyed.amiss.extend(reply.amiss)
+            message.surveyed.severed.extend(utf8_texts(reply.severed))
+            message.surveyed.amiss.extend(utf8_texts(reply.amiss))
             message.surveyed.step = reply.step
         case edge.VersionsReply():
             traced.fill_versions(message.versioned, reply.versions)
         case edge.RefusedReply():
-            message.refusal.name, message.refusal.message = reply.name, reply.message
+            message.refusal.name, message.refusal.message = utf8_text(reply.name), utf8_text(reply.message)
             message.refusal.kind = cast("jail_pb2.Refusal.Kind.ValueType", reply.kind)
-            message.refusal.nearest.extend(reply.nearest)
+            message.refusal.nearest.extend(utf8_texts(reply.nearest))
         case _:
             assert_never(reply)
     return message, follows

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_worker import traced
-from cenote_worker.described import fill
+from cenote_worker.described import fill, fill_error
 from cenote_worker.egress.ledger import Decision, Kind
 from cenote_worker.results import (
     CellUsage,
@@ -31,10 +32,11 @@ _DECISION_KINDS: Final[Mapping[str, Kind]] = {"tunnel": "tunnel", "http": "http"
 
 
 def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
-    message = runtime_pb2.CellResult(
+    message = make(
+        runtime_pb2.CellResult,
         success=result.success,
-        stdout=clean_text(result.stdout),
-        stderr=clean_text(result.stderr),
+        stdout=result.stdout,
+        stderr=result.stderr,
         outputs=map(from_bundle, result.outputs),
         step=result.step,
         duration=result.duration,
@@ -42,14 +44,14 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         truncated=result.truncated,
         author=result.author,
         notices=map(_from_notice, result.notices),
-        unkept=clean_text(result.unkept),
+        unkept=result.unkept,
         back_at=result.back_at,
-        news=map(clean_text, result.news),
+        news=result.news,
     )
     if result.value is not None:
-        message.value = clean_text(result.value)
+        message.value = utf8_text(result.value)
     if result.reply is not None:
-        message.reply = clean_text(result.reply)
+        message.reply = utf8_text(result.reply)
     if result.error is not None:
         message.error.CopyFrom(from_error(result.error))
     if result.trace is not None:
@@ -82,7 +84,8 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
 
 
 def from_status(status: JailStatus) -> runtime_pb2.Status:
-    return runtime_pb2.Status(
+    return make(
+        runtime_pb2.Status,
         memory=status.memory,
         processes=status.processes,
         step=status.step or 0,
@@ -106,14 +109,15 @@ def to_status(message: runtime_pb2.Status) -> JailStatus:
 def from_decisions(decisions: Iterable[Decision]) -> runtime_pb2.NetworkLog:
     log = runtime_pb2.NetworkLog()
     for one in decisions:
-        log.decisions.add(
+        make(
+            log.decisions.add,
             at=one.at,
             kind=one.kind,
-            host=clean_text(one.host),
+            host=one.host,
             port=one.port,
             address=one.address,
             allowed=one.allowed,
-            reason=clean_text(one.reason),
+            reason=one.reason,
         )
     return log
 
@@ -159,17 +163,12 @@ def to_usage(message: runtime_pb2.Usage) -> CellUsage:
     )
 
 
-def clean_text(text: str) -> str:
-    """What Protobuf takes for a string: lone surrogates, which Python prints escaped, are none."""
-    return text.encode("utf-8", "backslashreplace").decode() if not text.isascii() else text
-
-
 def from_bundle(bundle: MimeBundle) -> runtime_pb2.MimeBundle:
     message = runtime_pb2.MimeBundle()
     for mime, content in bundle.items():
-        part = message.parts.add(type=clean_text(mime))
+        part = make(message.parts.add, type=mime)
         if isinstance(content, str):
-            part.text = clean_text(content)
+            part.text = utf8_text(content)
         else:
             part.data = content
     return message
@@ -182,8 +181,12 @@ def to_bundle(message: runtime_pb2.MimeBundle) -> MimeBundle:
 
 
 def _from_notice(notice: Notice) -> jail_pb2.Notice:
-    return jail_pb2.Notice(
-        name=clean_text(notice.name), author=notice.author, step=notice.step, deleted=notice.deleted
+    return make(
+        jail_pb2.Notice,
+        name=notice.name,
+        author=notice.author,
+        step=notice.step,
+        deleted=notice.deleted,
     )
 
 
@@ -192,12 +195,6 @@ def _to_notice(message: jail_pb2.Notice) -> Notice:
 
 
 def from_error(error: ErrorInfo) -> jail_pb2.CellError:
-    message = jail_pb2.CellError(
-        type=clean_text(error.type),
-        message=clean_text(error.message),
-        traceback=clean_text(error.traceback),
-        reason=clean_text(error.reason),
-    )
-    if (span := error.span) is not None:
-        message.span.extend((span.line, span.column, span.end_line, span.end_column))
+    message = jail_pb2.CellError()
+    fill_error(message, error)
     return message

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.results import Rollback, SnapshotInfo
 
 
 def from_rollback(rollback: Rollback) -> runtime_pb2.RolledBack:
-    return runtime_pb2.RolledBack(
-        step=rollback.step, severed=rollback.severed, unkept=rollback.unkept, amiss=rollback.amiss
+    return make(
+        runtime_pb2.RolledBack,
+        step=rollback.step,
+        severed=rollback.severed,
+        unkept=rollback.unkept,
+        amiss=rollback.amiss,
     )
 
 
@@ -24,7 +29,7 @@ def to_rollback(message: runtime_pb2.RolledBack) -> Rollback:
 
 
 def from_snapshots(kept: Iterable[SnapshotInfo]) -> runtime_pb2.Snapshots:
-    states = [runtime_pb2.KeptState(step=one.step, label=one.label, memory=one.memory) for one in kept]
+    states = [make(runtime_pb2.KeptState, step=one.step, label=one.label, memory=one.memory) for one in kept]
     return runtime_pb2.Snapshots(states=states)
 
 

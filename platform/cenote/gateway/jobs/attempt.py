@@ -26,6 +26,7 @@ from cenote.runtime.listeners import AsyncListener
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import done, value
 from cenote.team.errors import BudgetExceededError
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import (
     CenoteError,
@@ -102,7 +103,7 @@ class Attempt:
         outcome = replace(
             ended.outcome,
             duration=monotonic() - began,
-            log=_storable(str(self._log)),
+            log=utf8_text(str(self._log)),
             left_out=self._log.left_out,
         )
         return replace(ended, outcome=outcome)
@@ -166,7 +167,7 @@ class Attempt:
         answer = await (self._cell() if self._row.kind == "code" else self._agent())
         self._stage = "result"
         text = await self._result() if self._definition.result else ""
-        return TaskOutcome(value=text, answer=_cut(_storable(answer), MAX_ANSWER))
+        return TaskOutcome(value=text, answer=_cut(utf8_text(answer), MAX_ANSWER))
 
     async def _cell(self) -> str:
         result = self._check(await self._execute("code", self._row.work))
@@ -242,15 +243,15 @@ class Attempt:
                 message = self._model.redact(message)
         return Failure(
             type=type(error).__name__,
-            message=_cut(_storable(message), MAX_MESSAGE),
+            message=_cut(utf8_text(message), MAX_MESSAGE),
             reason=reason,
             stage=self._stage,
         )
 
     def _of_cell(self, error: ErrorInfo) -> Failure:
         return Failure(
-            type=_storable(error.type)[:200],
-            message=_cut(_storable(error.message), MAX_MESSAGE),
+            type=utf8_text(error.type)[:200],
+            message=_cut(utf8_text(error.message), MAX_MESSAGE),
             reason=error.reason,
             stage=self._stage,
         )
@@ -284,7 +285,7 @@ def _unfinished(response: AgentResponse) -> Failure:
     last = f"; the last it said: {response.content[:1000]}" if response.content else ""
     return Failure(
         type="MaxStepsReached" if steps else "Incomplete",
-        message=_cut(_storable(message + last), MAX_MESSAGE),
+        message=_cut(utf8_text(message + last), MAX_MESSAGE),
         reason="steps" if steps else "incomplete",
         stage="task",
     )
@@ -292,8 +293,3 @@ def _unfinished(response: AgentResponse) -> Failure:
 
 def _cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}... ({len(text)} characters)"
-
-
-def _storable(text: str) -> str:
-    """What a jail or a model wrote may be no text that can be stored."""
-    return text.encode("utf-8", "backslashreplace").decode()

@@ -6,6 +6,7 @@ import json
 import math
 from typing import Final
 
+from cenote_proto.scalars import utf8_text
 from cenote_security.errors import UsageError
 
 MAX_VALUE: Final = 256 * 2**10
@@ -24,8 +25,7 @@ class NotPlainError(UsageError):
 def as_json(value: object) -> str:
     """Raises NotPlainError. Tuples and sets are refused as well: they would come back as something else."""
     _check(value, "the result", 0)
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = utf8_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     if len(text) > MAX_VALUE:
         raise NotPlainError(f"the result has {len(text)} characters as JSON, of up to {MAX_VALUE}")
     return text

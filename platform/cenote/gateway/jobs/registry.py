@@ -25,6 +25,7 @@ from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote.jobs.checks import TaskCheck
 from cenote.jobs.limits import MAX_KEY, MAX_RETRIED
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import (
     EntryExistsError,
@@ -72,7 +73,7 @@ class Submission:
         """Looks at the next ones; gives those that are to be stored. Raises UsageError where it is too much."""
         good = []
         for task in tasks:
-            task.id = task.id or str(self.check.tasks + 1)
+            task.id = utf8_text(task.id or str(self.check.tasks + 1))
             self.check.see(task)
             task.ClearField("line")
             self.digest.update(_counted(task.SerializeToString(deterministic=True)))
@@ -211,12 +212,13 @@ class JobRegistry:
 
     def described(self, job: JobRow) -> job_pb2.JobDescription:
         sums = self._stores.job_tasks.sums(job.id)
-        told = job_pb2.JobDescription(
+        told = make(
+            job_pb2.JobDescription,
             id=job.id,
             name=job.name,
             state=job_pb2.JobDescription.State.Value(job.state.upper()),
             definition=job_pb2.JobDefinition.FromString(job.definition),
-            counts=job_pb2.JobCounts(**sums.counts),
+            counts=make(job_pb2.JobCounts, **sums.counts),
             created=job.created,
             started=job.started,
             ended=job.ended,

@@ -15,6 +15,7 @@ from cenote.gateway.principal import Principal
 from cenote.gateway.slow_work import to_its_end
 from cenote.gateway.stores import Stores
 from cenote.gateway.turns import Turns
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceServicer
 from cenote_security.errors import UnavailableError, UsageError
@@ -63,7 +64,7 @@ class JobService(JobServiceServicer):
     async def ListJobs(self, request: job_pb2.ListJobsRequest, context: Context) -> job_pb2.ListJobsReply:
         def page(principal: Principal) -> job_pb2.ListJobsReply:
             found, after = self._registry.page(principal, request.page, request.limit)
-            return job_pb2.ListJobsReply(jobs=map(self._registry.described, found), next_page=after)
+            return make(job_pb2.ListJobsReply, jobs=map(self._registry.described, found), next_page=after)
 
         return await self._answer(context, "job.list", page)
 

@@ -11,6 +11,7 @@ from typing import Final, Literal, get_args
 
 from cenote.gateway.database import Database
 from cenote.gateway.session import Row
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId
@@ -97,7 +98,7 @@ class Tasks:
         log = self._database.row(sql, job, row["position"])
         if log is None:
             return job_pb2.TaskLog()
-        return job_pb2.TaskLog(text=log["text"], left_out=log["left_out"])
+        return make(job_pb2.TaskLog, text=log["text"], left_out=log["left_out"])
 
     def renew(self, job: JobId, names: Sequence[str]) -> int:
         """Has tasks done again that failed or were cancelled; without names all of them. How many there are.
@@ -120,7 +121,8 @@ class Tasks:
         return changed
 
     def _result(self, job: JobId, row: Row) -> job_pb2.JobResult:
-        told = job_pb2.JobResult(
+        told = make(
+            job_pb2.JobResult,
             index=row["position"],
             id=row["name"],
             status=OVER[row["state"]],
@@ -133,7 +135,7 @@ class Tasks:
         sql = "SELECT value, answer, error FROM job_results WHERE job_id = ? AND position = ?"
         result = self._database.row(sql, job, row["position"])
         if result is not None and row["state"] != "cancelled":
-            told.value, told.answer = result["value"], result["answer"]
+            told.value, told.answer = utf8_text(result["value"]), utf8_text(result["answer"])
             if result["error"]:
-                told.error.CopyFrom(job_pb2.JobError(**json.loads(result["error"])))
+                told.error.CopyFrom(make(job_pb2.JobError, **json.loads(result["error"])))
         return told

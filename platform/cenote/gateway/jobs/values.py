@@ -13,6 +13,7 @@ from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.runtimes import later_holder_of
 from cenote.gateway.principal import Principal
 from cenote.runtime.remote.jobs import SECONDS_KEPT
+from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2
 from cenote_security.errors import UnknownReferenceError
 
@@ -58,4 +59,7 @@ class JobValues:
         for job, principal, references in self._jobs.values():
             for reference in references:
                 holder = later_holder_of(job)
-                yield principal, reference_pb2.HoldRequest(id=reference, holder=holder, lease=SECONDS_KEPT)
+                yield (
+                    principal,
+                    make(reference_pb2.HoldRequest, id=reference, holder=holder, lease=SECONDS_KEPT),
+                )

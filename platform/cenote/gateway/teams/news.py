@@ -54,8 +54,15 @@ class NewsTable:
             "INSERT INTO team_news (team_id, number, at, run, agent, place, kind, content) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
         )
-        content = news.content[:MAX_CONTENT].encode("utf-8", "backslashreplace").decode()
-        values = (news.number, news.at, news.run, news.agent, news.place, news.kind, content)
+        values = (
+            news.number,
+            news.at,
+            news.run,
+            news.agent,
+            news.place,
+            news.kind,
+            news.content[:MAX_CONTENT],
+        )
         self._database.execute(sql, team, *values)
         sql = "DELETE FROM team_news WHERE team_id = ? AND number <= ?"
         self._database.execute(sql, team, news.number - MAX_KEPT)

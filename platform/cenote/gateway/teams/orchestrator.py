@@ -35,6 +35,7 @@ from cenote.models.errors import ModelRequestError
 from cenote.runtime.injectables import Variable
 from cenote.runtime.remote.address import Destination
 from cenote.team import Outcome, Team, TeamEvent, TeamState
+from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_security.ids import TeamId
@@ -235,9 +236,9 @@ class _OneRun:
         return reference
 
     def _of_plan(self, outcome: Outcome) -> team_pb2.TeamRun:
-        told = team_pb2.TeamRun(answer=outcome.answer)
+        told = make(team_pb2.TeamRun, answer=outcome.answer)
         for each in outcome.results:
-            result = told.results.add(agent=each.agent, answer=each.answer)
+            result = make(told.results.add, agent=each.agent, answer=each.answer)
             if each.reference is not None:
                 result.reference = self._references.keep(each.reference)
                 result.info.CopyFrom(from_info(each.reference.info))
@@ -274,7 +275,7 @@ def _written_down() -> Iterator[None]:
 
 
 def _of_response(response: AgentResponse) -> team_pb2.TeamRun:
-    return team_pb2.TeamRun(answer=response.content, status=response.status.value)
+    return make(team_pb2.TeamRun, answer=response.content, status=response.status.value)
 
 
 def _remedy(error: CenoteError, definition: team_pb2.TeamDefinition) -> str:

@@ -20,6 +20,7 @@ from cenote.gateway.teams.definition import check_definition, check_work
 from cenote.gateway.teams.runs import RunRow
 from cenote.gateway.teams.runtimes import names_of
 from cenote.gateway.teams.table import TeamRow
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import (
     NotAuthenticatedError,
@@ -189,7 +190,8 @@ class TeamRegistry:
     def described(self, team: TeamRow) -> team_pb2.TeamDescription:
         state = json.loads(team.state) if team.state else {}
         first, newest = self._stores.team_news.kept(team.id)
-        described = team_pb2.TeamDescription(
+        described = make(
+            team_pb2.TeamDescription,
             id=team.id,
             name=team.name,
             definition=team_pb2.TeamDefinition.FromString(team.definition),
@@ -203,7 +205,7 @@ class TeamRegistry:
         )
         for step in state.get("steps", ()):
             told = {name: step[name] for name in ("key", "agent", "task", "status", "error")}
-            described.steps.add(**told)
+            make(described.steps.add, **told)
         return described
 
     def _make(self, principal: Principal, request: team_pb2.PutTeamRequest) -> TeamRow:
@@ -238,7 +240,12 @@ class TeamRegistry:
 def described_run(team: TeamRow, run: RunRow) -> team_pb2.TeamRun:
     told = team_pb2.TeamRun.FromString(run.outcome)
     request = team_pb2.StartRunRequest.FromString(run.work)
-    told.team, told.number, told.task, told.error = team.name, run.number, request.task, run.error
+    told.team, told.number, told.task, told.error = (
+        utf8_text(team.name),
+        run.number,
+        utf8_text(request.task),
+        utf8_text(run.error),
+    )
     told.state = team_pb2.TeamRun.State.Value(run.state.upper())
     told.created, told.started, told.ended = run.created, run.started, run.ended
     return told

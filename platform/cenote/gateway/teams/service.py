@@ -14,6 +14,7 @@ from cenote.gateway.stores import Stores
 from cenote.gateway.teams.news import News
 from cenote.gateway.teams.registry import TeamRegistry, described_run
 from cenote.gateway.teams.runs import RunRow
+from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
 from cenote_proto.v1.team_pb2_grpc import TeamServiceServicer
 from cenote_security.ids import TeamId
@@ -49,7 +50,7 @@ class TeamService(TeamServiceServicer):
     ) -> team_pb2.ListTeamsReply:
         def page(principal: Principal) -> team_pb2.ListTeamsReply:
             found, after = self._registry.page(principal, request.page, request.limit)
-            return team_pb2.ListTeamsReply(teams=map(self._registry.described, found), next_page=after)
+            return make(team_pb2.ListTeamsReply, teams=map(self._registry.described, found), next_page=after)
 
         return await self._answer(context, "team.list", page)
 
@@ -119,6 +120,12 @@ class TeamService(TeamServiceServicer):
 
 
 def _told(news: News) -> team_pb2.TeamNews:
-    return team_pb2.TeamNews(
-        number=news.number, at=news.at, run=news.run, agent=news.agent, type=news.kind, content=news.content
+    return make(
+        team_pb2.TeamNews,
+        number=news.number,
+        at=news.at,
+        run=news.run,
+        agent=news.agent,
+        type=news.kind,
+        content=news.content,
     )

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from cenote.runtime.remote import frames
 from cenote.runtime.remote.call import FRAMES, Answer, Call
 from cenote.runtime.remote.session import Session
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.refusals import as_error
@@ -17,7 +18,7 @@ from cenote_worker.supervisor.edge import RefusedReply
 async def put(session: Session, injection: Injection, key: str, *, replace: bool) -> None:
     """Puts it into the runtime. Raises the error that says why it cannot be. key: as of any request."""
     frame, content = frames.injection(injection, replace=replace)
-    frame.key = key
+    frame.key = utf8_text(key)
     answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
     call = Call(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
     session.call(call)

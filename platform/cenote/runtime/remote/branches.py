@@ -12,6 +12,7 @@ from cenote.runtime.branch_line import BranchThere
 from cenote.runtime.host_desk import HostDesk
 from cenote.runtime.remote.call import new_key
 from cenote.runtime.remote.platform_client import PlatformClient
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2
 from cenote_security.errors import UnavailableError
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
@@ -40,7 +41,8 @@ def fork_request(
     runtime: str, order: ForkOrder, count: int, names: Sequence[str], *, lease: float
 ) -> platform_pb2.ForkRuntimeRequest:
     """names: none, to have the platform give them. lease: seconds without a client until they end; 0 for ever."""
-    request = platform_pb2.ForkRuntimeRequest(
+    request = make(
+        platform_pb2.ForkRuntimeRequest,
         name=runtime,
         count=count,
         key=new_key(),
@@ -50,7 +52,7 @@ def fork_request(
         partial=order.partial,
     )
     if isinstance(order.at, str):
-        request.label = order.at
+        request.label = utf8_text(order.at)
     elif order.at is not None:
         request.step = order.at
     return request

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.content import Content
@@ -57,7 +58,7 @@ class Call:
 
     def __post_init__(self) -> None:
         if self.changes and not self.frame.key:
-            self.frame.key = new_key()
+            self.frame.key = utf8_text(new_key())
 
     @property
     def number(self) -> int:

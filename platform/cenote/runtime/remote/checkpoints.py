@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, UsageError
 from cenote_worker.checkpoints.store import CheckpointInfo
@@ -26,7 +27,7 @@ class RemoteCheckpoints:
 
     def make(self, label: str = "") -> CheckpointInfo:
         check_label(label)
-        return self._stored(runtime_pb2.ClientFrame(store_state=runtime_pb2.StoreState(label=label)))
+        return self._stored(runtime_pb2.ClientFrame(store_state=make(runtime_pb2.StoreState, label=label)))
 
     def hibernate(self, *, partial: bool) -> CheckpointInfo:
         if partial:
@@ -37,7 +38,7 @@ class RemoteCheckpoints:
         """Goes on from a stored state, by number or label. Raises UnknownEntryError, IncompleteRestoreError."""
         check_target(checkpoint)
         if isinstance(checkpoint, str):
-            to = runtime_pb2.GoBackTo(label=checkpoint)
+            to = make(runtime_pb2.GoBackTo, label=checkpoint)
         else:
             to = runtime_pb2.GoBackTo(number=checkpoint)
         return self._stored(runtime_pb2.ClientFrame(go_back_to=to))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from cenote.runtime.remote.call import Answer, new_key
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
 from cenote_worker.checkpoints.errors import NotDurableError
@@ -22,7 +23,7 @@ from cenote_worker.supervisor.requests import Outcome, SharedReply
 from cenote_worker.wire.builds import to_built
 from cenote_worker.wire.contents import announce
 from cenote_worker.wire.patches import to_patched
-from cenote_worker.wire.results import clean_text, to_result, to_status
+from cenote_worker.wire.results import to_result, to_status
 from cenote_worker.wire.snapshots import to_rollback, to_snapshots
 
 Request = tuple[runtime_pb2.ClientFrame, Content | None]
@@ -31,7 +32,7 @@ Request = tuple[runtime_pb2.ClientFrame, Content | None]
 
 def cell(code: str, timeout: float | None, cause: str = "", *, atomic: bool = False) -> Request:
     content = Content.pack([code.encode("utf-8", "surrogatepass")])
-    message = runtime_pb2.Cell(timeout=timeout or 0, cause=clean_text(cause), atomic=atomic)
+    message = make(runtime_pb2.Cell, timeout=timeout or 0, cause=cause, atomic=atomic)
     frame = runtime_pb2.ClientFrame(cell=message)
     return frame, content if announce(frame.cell.code, content) else None
 
@@ -39,10 +40,10 @@ def cell(code: str, timeout: float | None, cause: str = "", *, atomic: bool = Fa
 def patch(request: PatchRequest) -> Request:
     frame, changed = runtime_pb2.ClientFrame(), [step for step in request.steps if step.change]
     message = frame.apply
-    message.head, message.cause, message.aside = request.head, clean_text(request.cause), request.aside
+    message.head, message.cause, message.aside = request.head, utf8_text(request.cause), request.aside
     message.not_atomic, message.goes_on = not request.atomic, not request.stop_on_failure
     for step in request.steps:
-        message.steps.add(origin=step.origin, change=clean_text(step.change))
+        make(message.steps.add, origin=step.origin, change=step.change)
     content = Content.pack([step.code.encode("utf-8", "surrogatepass") for step in changed])
     return frame, content if announce(message.codes, content) else None
 
@@ -62,22 +63,22 @@ def declaration(units: Iterable[Declared]) -> runtime_pb2.ClientFrame:
     frame = runtime_pb2.ClientFrame()
     frame.declare.SetInParent()
     for unit in units:
-        name, depends_on = clean_text(unit.name), map(clean_text, unit.depends_on)
-        frame.declare.units.add(name=name, kind=unit.kind, depends_on=depends_on, dropped=unit.dropped)
+        name, depends_on = utf8_text(unit.name), map(utf8_text, unit.depends_on)
+        make(frame.declare.units.add, name=name, kind=unit.kind, depends_on=depends_on, dropped=unit.dropped)
     return frame
 
 
 def rehearsal(request: RehearsalRequest) -> Request:
     """Its key tells the platform that it is the same once more, of which only the last is wanted."""
-    message = runtime_pb2.Rehearse(steps=request.steps, name=request.name, seconds=request.seconds)
-    frame = runtime_pb2.ClientFrame(key=new_key(), rehearse=message)
+    message = make(runtime_pb2.Rehearse, steps=request.steps, name=request.name, seconds=request.seconds)
+    frame = make(runtime_pb2.ClientFrame, key=new_key(), rehearse=message)
     content = Content.pack([request.source.encode("utf-8", "surrogatepass")])
     return frame, content if announce(frame.rehearse.source, content) else None
 
 
 def full_run(head: int, number: int) -> Request:
     asked = runtime_pb2.RunInFull(head=head, number=number)
-    return runtime_pb2.ClientFrame(key=new_key(), run_in_full=asked), None
+    return make(runtime_pb2.ClientFrame, key=new_key(), run_in_full=asked), None
 
 
 def end_of_full_run(number: int) -> runtime_pb2.ClientFrame:
@@ -88,28 +89,29 @@ def injection(injected: Injection, *, replace: bool) -> Request:
     """The injection stays the caller's."""
     frame = runtime_pb2.ClientFrame()
     message = frame.injection
-    message.name, message.replace, message.replaces = injected.single, replace, injected.replaces
-    message.names.extend(injected.names)
+    message.name, message.replaces = utf8_text(injected.single), utf8_text(injected.replaces)
+    message.replace = replace
+    message.names.extend(utf8_texts(injected.names))
     message.hosts.extend(injected.hosts)
     if injected.reference:
-        message.reference = injected.reference
+        message.reference = utf8_text(injected.reference)
         return frame, None
     return frame, injected.values.duplicate() if announce(message.values, injected.values) else None
 
 
 def fetch(name: str, *, opaque: bool) -> Request:
     frame = runtime_pb2.ClientFrame()
-    frame.fetch.name, frame.fetch.opaque = name, opaque
+    frame.fetch.name, frame.fetch.opaque = utf8_text(name), opaque
     return frame, None
 
 
 def share(name: str) -> Request:
-    return runtime_pb2.ClientFrame(share=runtime_pb2.Share(name=name)), None
+    return runtime_pb2.ClientFrame(share=make(runtime_pb2.Share, name=name)), None
 
 
 def deletion(name: str) -> Request:
     frame = runtime_pb2.ClientFrame()
-    frame.delete.name = name
+    frame.delete.name = utf8_text(name)
     return frame, None
 
 
@@ -128,12 +130,12 @@ def file(ask: FileAsk) -> Request:
 
 def snapshot(label: str) -> Request:
     frame = runtime_pb2.ClientFrame()
-    frame.snapshot.label = label
+    frame.snapshot.label = utf8_text(label)
     return frame, None
 
 
 def rollback(to: int | str) -> Request:
-    target = runtime_pb2.RollBack(label=to) if isinstance(to, str) else runtime_pb2.RollBack(step=to)
+    target = make(runtime_pb2.RollBack, label=to) if isinstance(to, str) else runtime_pb2.RollBack(step=to)
     return runtime_pb2.ClientFrame(roll_back=target), None
 
 

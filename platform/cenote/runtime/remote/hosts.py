@@ -10,13 +10,14 @@ from typing import Final, Protocol
 from cenote.runtime.host_desk import HostDesk, HostResult
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote.runtime.remote.background import background
+from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, ProtocolViolation, RuntimeClosedError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.holding import Holding
 from cenote_worker.results import VariableInfo
 from cenote_worker.supervisor.edge import read_info
-from cenote_worker.supervisor.host_line import HostFailure
+from cenote_worker.supervisor.host_line import HostFailure, from_failure
 from cenote_worker.wire.contents import Incoming, announce, inline
 from cenote_worker.wire.results import from_info
 
@@ -239,18 +240,18 @@ class RemoteCalls:
         answer, content = frame.host_answer, None
         try:
             if isinstance(result, HostFailure):
-                answer.error.type, answer.error.message = result.type, result.message
+                answer.error.CopyFrom(from_failure(result))
             elif isinstance(result, Content):
                 content = result if announce(answer.value, result) else None
             elif isinstance(result, _Upload):
                 answer.upload.info.CopyFrom(from_info(result.info))
                 content = result.content if announce(answer.upload.content, result.content) else None
             elif isinstance(result, Sealed):
-                answer.sealed = result.reference.holding.id
+                answer.sealed = utf8_text(result.reference.holding.id)
             else:
                 answer.reference = self._kept_for_jail(result)
         except CenoteError as error:
-            answer.error.type, answer.error.message = "RuntimeError", str(error)
+            answer.error.type, answer.error.message = "RuntimeError", utf8_text(str(error))
         kept = result.reference if isinstance(result, Sealed) else None
         self._answered[number] = _Answered(frame, content, kept)
         self._line.say(frame, content)

@@ -14,6 +14,7 @@ from cenote.runtime.remote.channels import DEADLINE, asked, authorization, meani
 from cenote.runtime.remote.patience import Patience
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.references import Terms
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceStub
 from cenote_security.errors import UnavailableError, UsageError
@@ -67,31 +68,31 @@ class JobClient:
             await asyncio.sleep(pause)
 
     async def get(self, name: str) -> job_pb2.JobDescription:
-        return await self._ask(self._stub().GetJob(job_pb2.JobName(name=name), **self._terms()))
+        return await self._ask(self._stub().GetJob(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def all(self) -> list[job_pb2.JobDescription]:
         """All jobs of this client's tenant."""
         found: list[job_pb2.JobDescription] = []
         page = ""
         while True:
-            request = job_pb2.ListJobsRequest(page=page)
+            request = make(job_pb2.ListJobsRequest, page=page)
             reply = await self._ask(self._stub().ListJobs(request, **self._terms()))
             found.extend(reply.jobs)
             if not (page := reply.next_page):
                 return found
 
     async def log(self, job: str, task: str) -> job_pb2.TaskLog:
-        request = job_pb2.TaskName(job=job, task=task)
+        request = make(job_pb2.TaskName, job=job, task=task)
         return await self._ask(self._stub().GetTaskLog(request, **self._terms()))
 
     async def cancel(self, name: str) -> job_pb2.JobDescription:
-        return await self._ask(self._stub().CancelJob(job_pb2.JobName(name=name), **self._terms()))
+        return await self._ask(self._stub().CancelJob(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def retry(self, request: job_pb2.RetryRequest) -> job_pb2.JobDescription:
         return await self._ask(self._stub().RetryJob(request, **self._terms()))
 
     async def delete(self, name: str) -> None:
-        await self._ask(self._stub().DeleteJob(job_pb2.JobName(name=name), **self._terms()))
+        await self._ask(self._stub().DeleteJob(make(job_pb2.JobName, name=name), **self._terms()))
 
     async def described(self, name: str, patience: Patience) -> job_pb2.JobDescription:
         """As `get`, asked for a while when nobody answers."""
@@ -108,7 +109,7 @@ class JobClient:
         """In the order of the input, behind that place. Goes on where a broken line broke."""
         patience, loop = Patience(), asyncio.get_running_loop()
         while True:
-            request = job_pb2.ResultsRequest(job=job, after=after, follow=follow)
+            request = make(job_pb2.ResultsRequest, job=job, after=after, follow=follow)
             call = self._stub().GetResults(request, metadata=authorization(self._destination.token))
             try:
                 async for result in call:

@@ -13,6 +13,7 @@ from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorizat
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.references import References, Terms
 from cenote.runtime.remote.session import Place
+from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_security.errors import RuntimeLostError
@@ -75,7 +76,8 @@ class PlatformClient:
 
         Raises NameExistsError for a name that is taken, unless `attach`.
         """
-        request = platform_pb2.CreateRuntimeRequest(
+        request = make(
+            platform_pb2.CreateRuntimeRequest,
             name=name,
             policy=policies.to_message(policy),
             attach=attach,
@@ -106,7 +108,7 @@ class PlatformClient:
 
     async def describe(self, name: str, *, look: bool = False) -> platform_pb2.RuntimeDescription:
         """name: or id. look: one that is in the store alone is not to be served again. Raises UnknownRuntimeError."""
-        question = platform_pb2.RuntimeName(name=name, look=look)
+        question = make(platform_pb2.RuntimeName, name=name, look=look)
         return await self._ask(self._stub().GetRuntime(question, **self._terms()))
 
     async def fork(self, request: platform_pb2.ForkRuntimeRequest) -> list[platform_pb2.RuntimeDescription]:
@@ -120,7 +122,7 @@ class PlatformClient:
         found: list[platform_pb2.RuntimeDescription] = []
         page = ""
         while True:
-            request = platform_pb2.ListRuntimesRequest(page=page)
+            request = make(platform_pb2.ListRuntimesRequest, page=page)
             reply = await self._ask(self._stub().ListRuntimes(request, **self._terms()))
             found.extend(reply.runtimes)
             if not reply.next_page or reply.next_page == page:
@@ -129,7 +131,9 @@ class PlatformClient:
 
     async def delete(self, name: str) -> None:
         """name: or id. Raises UnknownRuntimeError."""
-        await self._ask(self._stub().DeleteRuntime(platform_pb2.RuntimeName(name=name), **self._terms()))
+        await self._ask(
+            self._stub().DeleteRuntime(make(platform_pb2.RuntimeName, name=name), **self._terms())
+        )
 
     async def about(self) -> platform_pb2.PlatformDescription:
         return await self._ask(self._stub().Describe(platform_pb2.DescribePlatform(), **self._terms()))

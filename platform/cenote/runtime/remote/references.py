@@ -13,6 +13,7 @@ import grpc
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization, meaning
+from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
 from cenote_security.errors import (
@@ -93,13 +94,13 @@ class References:
     async def find(self, reference: str, holder: str) -> tuple[HeldThere, VariableInfo]:
         """The same, of which nothing is known but its id; and what may be said of it."""
         held = await self.hold(reference, holder)
-        question = reference_pb2.ReferenceId(id=reference)
+        question = make(reference_pb2.ReferenceId, id=reference)
         described = await self._ask(self._stub().GetReference(question, **self._terms()))
         return held, read_info(described.info)
 
     async def leave(self, reference: str, holder: str, seconds: float) -> None:
         """Has the platform keep a value for so long, whatever becomes of this process."""
-        request = reference_pb2.HoldRequest(id=reference, holder=holder, lease=seconds)
+        request = make(reference_pb2.HoldRequest, id=reference, holder=holder, lease=seconds)
         await self._ask(self._stub().HoldReference(request, **self._terms()))
 
     def release(self, right: Right) -> None:
@@ -149,17 +150,17 @@ class References:
             await self._give_back(right)
 
     async def _ask_for(self, right: Right) -> None:
-        request = reference_pb2.HoldRequest(id=right.reference, holder=right.holder, lease=LEASE)
+        request = make(reference_pb2.HoldRequest, id=right.reference, holder=right.holder, lease=LEASE)
         await self._ask(self._stub().HoldReference(request, **self._terms()))
 
     async def _give_back(self, right: Right) -> None:
-        request = reference_pb2.ReleaseRequest(id=right.reference, holder=right.holder)
+        request = make(reference_pb2.ReleaseRequest, id=right.reference, holder=right.holder)
         with contextlib.suppress(CenoteError):  # then its lease ends it
             await self._ask(self._stub().ReleaseReference(request, **self._terms()))
 
     async def _download(self, reference: str) -> Content:
         described = await self._ask(
-            self._stub().GetReference(reference_pb2.ReferenceId(id=reference), **self._terms())
+            self._stub().GetReference(make(reference_pb2.ReferenceId, id=reference), **self._terms())
         )
         draft = Draft()
         try:
@@ -170,7 +171,7 @@ class References:
 
     async def _fill(self, draft: Draft, reference: str, size: int) -> None:
         stream = self._stub().ReadReference(
-            reference_pb2.ReferenceId(id=reference), metadata=authorization(self._destination.token)
+            make(reference_pb2.ReferenceId, id=reference), metadata=authorization(self._destination.token)
         )
         try:
             async for chunk in stream:

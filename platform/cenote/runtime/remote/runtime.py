@@ -25,6 +25,7 @@ from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
 from cenote.runtime.remote.session import CLOSED, Session
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
@@ -340,7 +341,7 @@ class RemoteRuntime:
         self.start()
         read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
         frame, content = frames.cell(code, timeout, cause, atomic=on_error == "rollback")
-        frame.key = self._cell_key()
+        frame.key = utf8_text(self._cell_key())
         return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
     def interrupt(self) -> bool:
@@ -362,7 +363,7 @@ class RemoteRuntime:
 
     def outcome(self, key: str, listener: Listener) -> None:
         self.start()
-        frame = runtime_pb2.ClientFrame(outcome=runtime_pb2.OutcomeQuestion(key=key))
+        frame = runtime_pb2.ClientFrame(outcome=make(runtime_pb2.OutcomeQuestion, key=key))
         self._call((frame, None), listener)
 
     # -- values --

@@ -19,6 +19,7 @@ from cenote.runtime.remote.call import Answer, Call
 from cenote.runtime.remote.channels import authorization, meaning
 from cenote.runtime.remote.line import LAST_WORDS, Line
 from cenote.runtime.remote.patience import Patience
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub
 from cenote_security.errors import (
@@ -96,7 +97,7 @@ class Session:
     ) -> None:
         self._locate = locate
         self._connect = connect
-        self._introduction = runtime_pb2.Hello(client=client, author=author, private=private)
+        self._introduction = make(runtime_pb2.Hello, client=client, author=author, private=private)
         self._introduction.oldest_version = self._introduction.newest_version = VERSION
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
@@ -218,7 +219,7 @@ class Session:
         stream = RuntimeServiceStub(channel).Attach(metadata=authorization(place.credential))
         line = Line(stream)
         try:
-            self._introduction.runtime = place.runtime
+            self._introduction.runtime = utf8_text(place.runtime)
             self.welcome = await line.greet(self._introduction)
             patience.stands(self._loop.time())
             self._take_up(line)

@@ -14,6 +14,7 @@ from cenote.runtime.remote.channels import DEADLINE, asked, authorization, meani
 from cenote.runtime.remote.patience import Patience
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.references import Terms
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, team_pb2
 from cenote_proto.v1.team_pb2_grpc import TeamServiceStub
 from cenote_security.errors import UnavailableError, UsageError
@@ -37,7 +38,7 @@ class TeamClient:
         return await self._ask(self._stub().PutTeam(request, **self._terms()))
 
     async def get(self, name: str) -> team_pb2.TeamDescription:
-        return await self._ask(self._stub().GetTeam(team_pb2.TeamName(name=name), **self._terms()))
+        return await self._ask(self._stub().GetTeam(make(team_pb2.TeamName, name=name), **self._terms()))
 
     async def all(self) -> list[team_pb2.TeamDescription]:
         """All teams of this client's tenant."""
@@ -45,14 +46,14 @@ class TeamClient:
         page = ""
         while True:
             reply = await self._ask(
-                self._stub().ListTeams(team_pb2.ListTeamsRequest(page=page), **self._terms())
+                self._stub().ListTeams(make(team_pb2.ListTeamsRequest, page=page), **self._terms())
             )
             found.extend(reply.teams)
             if not (page := reply.next_page):
                 return found
 
     async def delete(self, name: str) -> None:
-        await self._ask(self._stub().DeleteTeam(team_pb2.TeamName(name=name), **self._terms()))
+        await self._ask(self._stub().DeleteTeam(make(team_pb2.TeamName, name=name), **self._terms()))
 
     async def start(self, request: team_pb2.StartRunRequest) -> team_pb2.TeamRun:
         return await self._ask(self._stub().StartRun(request, **self._terms()))
@@ -75,7 +76,7 @@ class TeamClient:
                 continue
             if run.state not in (team_pb2.TeamRun.WAITING, team_pb2.TeamRun.RUNNING):
                 return run
-            name = team_pb2.RunName(team=name.team, number=run.number)
+            name = make(team_pb2.RunName, team=name.team, number=run.number)
             await asyncio.sleep(LOOK_EVERY)
 
     async def follow(
@@ -84,7 +85,7 @@ class TeamClient:
         """Until there is no more to hear. Goes on where a broken line broke."""
         patience, loop = Patience(), asyncio.get_running_loop()
         while True:
-            request = team_pb2.FollowRequest(team=team, after=after, wait=wait)
+            request = make(team_pb2.FollowRequest, team=team, after=after, wait=wait)
             try:
                 async for news in self._stub().FollowTeam(
                     request, metadata=authorization(self._destination.token)

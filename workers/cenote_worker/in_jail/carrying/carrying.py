@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.in_jail.bounded import bounded_str
@@ -96,9 +97,9 @@ class Carrying:
     def _wanted(self, names: list[str], locations: Sequence[Location]) -> jail_pb2.Wanted:
         states = _keys(locations, "hidden")
         present = self._kernel.in_context(lambda: hidden.versions(states))
-        wanted = jail_pb2.Wanted(names=names)
+        wanted = make(jail_pb2.Wanted, names=names)
         for state in states:
-            wanted.states.add(location=state, version=present.get(state, ""))
+            make(wanted.states.add, location=state, version=present.get(state, ""))
         return wanted
 
     def _fetched(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from types import CodeType, FunctionType
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
@@ -66,7 +67,7 @@ def tell_files(line: socket.socket, number: int) -> None:
 
 def refuse(line: socket.socket, reason: str) -> None:
     """Raises OSError when nobody is there any more."""
-    send_packet(line, jail_pb2.Given(refused=reason).SerializeToString())
+    send_packet(line, make(jail_pb2.Given, refused=reason).SerializeToString())
 
 
 def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]:
