@@ -12,6 +12,7 @@ What a user's own program does wrong is none of these, but a field of the result
 from __future__ import annotations
 
 from cenote_security.errors import (
+    CallTimeoutError,
     CenoteError,
     EntryExistsError,
     FileRefusedError,
@@ -51,6 +52,7 @@ from cenote_security.errors import (
 )
 
 __all__ = [
+    "CallTimeoutError",
     "CenoteError",
     "EntryExistsError",
     "FileRefusedError",

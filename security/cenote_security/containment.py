@@ -96,6 +96,7 @@ COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
     "noexec": _no_less,
     "output": _at_most,
     "cell_timeout": _at_most,
+    "call_timeout": _at_most,
     "runtime_timeout": _at_most,
     "limits": _as_strong_in(_LIMITS),
 }

@@ -427,6 +427,24 @@ class RolledBackError(JailError):
         return f"the runtime's process died ({self.reason}); its namespace is back as it was {where}"
 
 
+class CallTimeoutError(JailError, TimeoutError):
+    """A call other than a cell took longer than it may and was interrupted. The namespace is as it was.
+
+    seconds: how long it may take.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def __str__(self) -> str:
+        return (
+            f"the call took longer than {self.seconds:g} s and was interrupted; the namespace is as it was. What a "
+            f"value runs while it is pickled, rebuilt or deleted may never end; if it only takes long, give the "
+            f"runtime a SandboxPolicy with a larger call_timeout"
+        )
+
+
 class ProtocolViolation(JailError):
     """A jail sent a frame that the protocol does not allow at this point. That jail is ended."""
 

@@ -16,6 +16,9 @@ Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
 ISOLATIONS: Final = get_args(Isolation)
 Limits = Literal["auto", "cgroup", "watchdog"]
 
+_CALL_SECONDS: Final = 600.0
+"""Enough for any value that fits a jail. A call without any limit would wait for ever for a value that never ends."""
+
 _MAX_BYTES = 2**62
 """What the kernel takes for a limit, with room for what is added to it."""
 
@@ -66,6 +69,9 @@ class SandboxPolicy:
     noexec: no file that the jail can write to runs as a program; at `strict` none can be mapped as code either.
     output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
     cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
+    call_timeout: seconds that each other call may take, once it has its turn: those for variables and files, and the
+        parts of a fork. All of them run code of the jail, such as a value's `__reduce__`. None: as for a cell, and
+        600 where cells have no limit.
     runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
     limits: who holds the limits of the jail as a whole: `cgroup`, the kernel, exactly; `watchdog`, from outside, with
         some delay; `auto`, the first if the machine lets us, else the second.
@@ -87,6 +93,7 @@ class SandboxPolicy:
     noexec: bool = False
     output: Size = "10MiB"
     cell_timeout: float | None = None
+    call_timeout: float | None = None
     runtime_timeout: float | None = None
     limits: Limits = "auto"
     network: Literal["none"] | Allow = "none"
@@ -124,6 +131,7 @@ class SandboxPolicy:
         if not isinstance(self.processes, int) or self.processes < 8:
             raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
         check_seconds(self.cell_timeout, "cell_timeout")
+        check_seconds(self.call_timeout, "call_timeout")
         check_seconds(self.runtime_timeout, "runtime_timeout")
         if self.limits not in ("auto", "cgroup", "watchdog"):
             raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
@@ -157,6 +165,11 @@ class SandboxPolicy:
                 f"network=Allow(...) takes a network namespace with a way out, which isolation "
                 f'{self.isolation!r} has not; use isolation="strict" or "auto"'
             )
+
+    @property
+    def call_seconds(self) -> float:
+        """What `call_timeout` comes to."""
+        return self.call_timeout or self.cell_timeout or _CALL_SECONDS
 
     @property
     def memory_bytes(self) -> int:

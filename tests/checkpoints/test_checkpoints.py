@@ -35,6 +35,7 @@ from cenote_worker.checkpoints.errors import (
 from cenote_worker.checkpoints.local_folder import LocalDraft
 from cenote_worker.chunks import CHUNK
 from cenote_worker.history import writing
+from cenote_worker.hosted import state_transfer
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.supervisor.autopsy import Death
 
@@ -374,6 +375,21 @@ async def test_awaiting_code_has_the_same(folder: Path) -> None:
 
 
 # -- durability -------------------------------------------------------------------------------------------
+
+
+def test_a_value_that_never_ends_is_not_waited_for(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell that made it ran, which is said at once; what can be stored is stored again when it is gone."""
+    monkeypatch.setattr(state_transfer, "STALL_SECONDS", 0.1)
+    policy = SandboxPolicy(preload=("numpy",), call_timeout=0.1)
+    runtime = make_runtime(store=folder, name="r", durable=True, sandbox=policy)
+    endless = "class X:\n    def __reduce__(self): __import__('time').sleep(600)\nx = X()"
+    with pytest.raises(NotDurableError, match=r"took longer than 0\.1 s to be pickled"):
+        runtime.execute(endless)
+    assert runtime.execute("del x; y = 5").success
+    runtime.close()
+    assert "5" == value(restored(make_runtime, folder), "y")
 
 
 def test_what_was_acknowledged_is_stored(make_runtime: Make, folder: Path) -> None:

@@ -41,7 +41,10 @@ def draft(folder: Path) -> Iterator[Draft]:
 
 
 def collected(
-    draft: Draft, jail: Callable[[socket.socket], None], given_up: Callable[[], str] = str
+    draft: Draft,
+    jail: Callable[[socket.socket], None],
+    given_up: Callable[[], str] = str,
+    stalled: Callable[[float], str] = "".format,
 ) -> object:
     """What the collector makes of a jail that does this at the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -49,7 +52,7 @@ def collected(
         acting = threading.Thread(target=jail, args=(theirs,))
         acting.start()
         try:
-            return Collector(ours, draft, LIMIT, None, given_up).collect()
+            return Collector(ours, draft, LIMIT, None, given_up, stalled).collect()
         finally:
             acting.join(PATIENCE)
 
@@ -223,6 +226,12 @@ def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     with pytest.raises(CheckpointRefusedError, match="too late"):
         collected(draft, lambda _: None, lambda: over.set() or "it is too late")  # type: ignore[func-returns-value]
     assert over.is_set()
+
+
+def test_a_copy_that_stalls_is_given_up(draft: Draft) -> None:
+    """When one of its parts takes too long, however much time there is for all of it."""
+    with pytest.raises(CheckpointRefusedError, match="for seconds"):
+        collected(draft, lambda _: None, stalled=lambda seconds: "silent for seconds" if seconds else "")
 
 
 def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: Draft) -> None:

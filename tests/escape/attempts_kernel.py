@@ -10,8 +10,10 @@ import fcntl
 import os
 import resource
 import shutil
+import struct
 import subprocess
 import sys
+import time
 
 from cenote_security.attacks.attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success, in_child, machine_code
@@ -258,6 +260,45 @@ def use_message_queues(world: World) -> object:
 @DOORS.attempt("secret memory, hidden from accounting", "ENOSYS")
 def take_secret_memory(world: World) -> object:
     return call("memfd_secret", 0)
+
+
+@DOORS.attempt("operations counted for the whole machine, fs.aio-max-nr", "ENOSYS")
+def take_asynchronous_operations(world: World) -> object:
+    return call("io_setup", 1, ctypes.byref(ctypes.c_ulong()))
+
+
+@DOORS.attempt("a lease on a file that may only be read, F_SETLEASE", "EINVAL")
+def lease_a_file(world: World) -> object:
+    return fcntl.fcntl(os.open(__import__("json").__file__, os.O_RDONLY), fcntl.F_SETLEASE, fcntl.F_RDLCK)
+
+
+@DOORS.attempt("a delegation of a folder, F_SETDELEG (Linux 6.19)", "EINVAL")
+def delegate_a_folder(world: World) -> object:
+    return fcntl.fcntl(os.open("/usr", os.O_RDONLY), 1024 + 16, struct.pack("IHH", 0, fcntl.F_RDLCK, 0))
+
+
+@DOORS.attempt("news of a folder of others, F_NOTIFY", "EINVAL")
+def watch_a_folder(world: World) -> object:
+    return fcntl.fcntl(os.open("/usr", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000002)
+
+
+@DOORS.attempt("huge pages of the machine, MAP_HUGETLB and MFD_HUGETLB", "ENOMEM")
+def take_huge_pages(world: World) -> object:
+    return first_success(
+        lambda: call("mmap", 0, 1 << 21, 3, 0x40022, -1, 0),
+        lambda: call("memfd_create", b"x", 4),
+    )
+
+
+@DOORS.attempt("all that the machine has to write, sync and syncfs: nothing is done", "done")
+def write_everything_out(world: World) -> object:
+    began, folder = time.monotonic(), os.open(".", os.O_RDONLY)
+    for _ in range(1000):
+        call("sync")
+        call("syncfs", folder)
+    if time.monotonic() - began > 5:
+        raise TimeoutError("it was done")
+    return None
 
 
 @DOORS.attempt("terminal input, TIOCSTI: CVE-2017-5226", "EPERM")

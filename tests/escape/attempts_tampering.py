@@ -260,6 +260,35 @@ def send_noise(world: World) -> object:
     return time.sleep(20)
 
 
+@FRAMES.attempt("an empty packet, which reads as the end of a stream", "protocol")
+def send_nothing(world: World) -> object:
+    socket.socket(fileno=os.dup(3)).sendmsg([b""])
+    return time.sleep(20)
+
+
+@FRAMES.attempt("a socket that is shut while its worker lives on", "protocol", "exit")
+def hang_up(world: World) -> object:
+    socket.socket(fileno=os.dup(3)).shutdown(socket.SHUT_WR)
+    while True:
+        try:
+            time.sleep(20)
+        except KeyboardInterrupt:
+            continue
+
+
+@FRAMES.attempt("an empty packet on each other line: to the warden, for host calls")
+def send_nothing_anywhere(world: World) -> object:
+    sent = 0
+    for number in map(int, os.listdir("/proc/self/fd")):
+        try:
+            with socket.socket(fileno=os.dup(number)) as line:
+                if number != 3 and line.type == socket.SOCK_SEQPACKET:
+                    sent += not line.sendmsg([b""], [], socket.MSG_DONTWAIT)
+        except OSError:
+            continue
+    return sent
+
+
 @FRAMES.attempt("a reply that nobody asked for", "protocol")
 def send_a_reply_too_many(world: World) -> object:
     from cenote_proto.v1 import jail_pb2

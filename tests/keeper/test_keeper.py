@@ -96,6 +96,17 @@ def test_what_was_put_is_got(keeper: KeeperClient) -> None:
         os.close(descriptor)
 
 
+def test_an_empty_message_is_no_end(folder: Path) -> None:
+    """It is refused as any other that makes no sense, and the line goes on."""
+    with connect(folder) as line:
+        line.send(b"")
+        Message(kind=Operation.GET, key="a").send(line)
+        refused, answer = Message.receive(line), Message.receive(line)
+    assert refused is not None
+    assert answer is not None
+    assert (Status.REFUSED, Status.UNKNOWN) == (refused.kind, answer.kind)
+
+
 def test_what_was_dropped_is_let_go(keeper: KeeperClient) -> None:
     """Dropping and replacing close what was held: the other end of a pipe notices."""
     for let_go in (lambda: keeper.drop("a"), lambda: keeper.put("a", b"")):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache, cached_property
@@ -16,13 +18,16 @@ from tests.descriptors import MEMORY, all_closed
 
 from cenote.runtime import Function, ObjectReference, PythonRuntime, Type, Variable
 from cenote_security.errors import (
+    CallTimeoutError,
     NameExistsError,
     NotTransferableError,
+    RolledBackError,
     UnknownNameError,
     UnsafeValueError,
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
 from cenote_worker.hosted.noted import MAX_FORMER_VALUES
 
 
@@ -324,15 +329,43 @@ def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
                 runtime.inject(Variable("broken", OnlyHere()))
 
 
-def test_a_value_that_hangs_while_it_is_pickled(make_runtime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fetching runs the jail's code too; it has a time limit and is interrupted like a cell."""
-    runtime = make_runtime()
-    runtime.execute("import time\nclass Slow:\n    def __reduce__(self): time.sleep(600)\nx = Slow(); y = 1")
-    with monkeypatch.context() as hurry:
-        hurry.setattr("cenote_worker.hosted.asks.FETCH_TIMEOUT", 0.3)
-        with pytest.raises(NotTransferableError, match="KeyboardInterrupt"):
-            runtime.share("x")
-    assert 1 == runtime.retrieve("y")
+ENDLESS = [
+    ("__str__", lambda runtime: runtime.retrieve("error")),
+    ("__reduce__", lambda runtime: runtime.share("x")),
+    ("__getstate__", lambda runtime: runtime.retrieve("x", trusted=True)),
+    ("__del__", lambda runtime: runtime.delete("x")),
+    ("__del__", lambda runtime: runtime.update_variable("x", 1)),
+    ("__reduce_ex__", lambda runtime: runtime.fork()),
+    ("__setstate__", lambda runtime: runtime.fork()),
+]
+"""Methods that a call runs in the jail."""
+
+IMPATIENT = SandboxPolicy(call_timeout=0.5)
+
+
+@pytest.mark.parametrize(("method", "call"), ENDLESS)
+def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[PythonRuntime], object]) -> None:
+    """Each call that runs code of a jail has the policy's limit, and leaves the rest as it was."""
+    runtime = make_runtime(sandbox=IMPATIENT)
+    body = f"    def {method}(self, *_): __import__('time').sleep(600)"
+    runtime.execute(f"class E(Exception):\n{body}\nclass X:\n    a = 1\n{body}\nx, y, error = X(), 5, E()")
+    runtime.execute("x.a = 2")
+    with suppress(CallTimeoutError, CheckpointRefusedError, IncompleteForkError):
+        call(runtime)
+        assert method == "__del__", "a value that never ends has come to an end"
+    assert "5" == runtime.execute("y").value
+
+
+def test_a_value_that_ignores_its_interrupt(make_runtime) -> None:
+    """Its process is killed, as a cell's is, and the state is that before the call."""
+    runtime = make_runtime(sandbox=IMPATIENT)
+    runtime.execute(
+        "import time\ny = 5\nclass X:\n    def __reduce__(self):\n        while True:\n"
+        "            try: time.sleep(600)\n            except BaseException: pass\nx = X()"
+    )
+    with pytest.raises(RolledBackError, match=r"call ran out of time.* of 0\.5 s"):
+        runtime.share("x")
+    assert "5" == runtime.execute("y").value
 
 
 class Ranged:

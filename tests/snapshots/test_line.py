@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 
+import pytest
+
 from cenote_worker.in_jail.snapshots.line import hear, say, say_copied
 
 
@@ -20,3 +22,14 @@ def test_a_copy_is_announced_as_any_message_would_be() -> None:
         for heard in first, second:
             assert heard.attached is not None
             heard.attached.close()
+
+
+def test_an_empty_message_is_no_end() -> None:
+    """It is no message either. The end of the line is when the other end was closed."""
+    worker, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with warden:
+        with worker:
+            worker.send(b"")
+            with pytest.raises(ValueError, match="JSON"):
+                hear(warden)
+        assert hear(warden) is None

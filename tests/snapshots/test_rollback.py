@@ -211,6 +211,34 @@ def test_what_is_in_a_container_or_is_a_number_is_named_too(runtime: PythonRunti
     assert {"r", "w", "many", "table"} == set(runtime.rollback(2).severed)
 
 
+SHARED = """
+import mmap, multiprocessing, os
+nobody = mmap.mmap(-1, 4096); view = memoryview(nobody); closed = mmap.mmap(-1, 4096); closed.close()
+number = os.memfd_create("m"); os.ftruncate(number, 8192); file = mmap.mmap(number, 8192)
+open("named", "wb").write(bytes(12288)); own = open("named", "r+b"); named = mmap.mmap(own.fileno(), 12288)
+x = 5
+"""
+
+
+@pytest.mark.parametrize("isolation", ["strict", "landlock"])
+def test_memory_that_all_copies_share(make_runtime: MakeRuntime, isolation: str) -> None:
+    """It is named, and costs nothing else, whichever of the copies goes on, and where none can read its own maps."""
+    runtime = make_runtime(isolation=isolation)
+    ok(runtime.execute(SHARED))
+    for _ in range(2):
+        result = runtime.execute("x = 6; import os; os._exit(1)")
+        assert ("rolled_back", "exit") == (result.state, result.error.reason)  # type: ignore[union-attr]
+        for name in ("nobody", "view", "number", "file"):
+            assert f"`{name}`" in str(result.error)
+        for name in ("closed", "named", "own", "x"):
+            assert f"`{name}`" not in str(result.error)
+        assert "5" == ok(runtime.execute("x"))
+        ok(runtime.execute("y = 1"))
+    severed = runtime.rollback(1).severed
+    assert {"nobody", "view", "number", "file"} <= set(severed)
+    assert {"closed", "named", "own", "x"}.isdisjoint(severed)
+
+
 def test_a_long_list_is_not_gone_through(runtime: PythonRuntime) -> None:
     """Whoever goes back would wait for that, and its memory would be copied. It has the numbers of both ends."""
     ok(runtime.execute("import os\nr, w = os.pipe(); many = list(range(1_000_000)); few = [w]"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Callable
 
 import pytest
 
@@ -22,7 +23,11 @@ class Line:
         self.revivals: list[tuple[str, int, int]] = []
         self.rollbacks: list[int | None] = []
         self.parkings: list[bool | int] = []
+        self.numbers: list[int] = []
         self.line = ControlLine(ours, self)
+
+    def asked(self, number: int) -> None:
+        self.numbers.append(number)
 
     def ended(self, death: Death) -> None:
         self.deaths.append(death)
@@ -77,6 +82,45 @@ def test_status() -> None:
     )
     line.says({"op": "status", "id": line.heard()["id"], "memory": 4096, "processes": 2})
     assert [(4096, 2)] == answers
+
+
+def test_an_empty_message_is_no_end() -> None:
+    """`recv` gives the same for both. The jail lives, and one that is taken for dead is let go of."""
+    line = Line()
+    with pytest.raises(ProtocolViolation, match="empty"):
+        line.says(b"")
+    assert [] == line.deaths
+
+
+@pytest.mark.parametrize("how", [socket.socket.close, lambda warden: warden.shutdown(socket.SHUT_WR)])
+def test_a_line_at_its_end(how: Callable[[socket.socket], None]) -> None:
+    """The other end was closed, or shut."""
+    line = Line()
+    how(line.warden)
+    line.line.read()
+    assert ["killed"] == [death.reason for death in line.deaths]
+
+
+def test_a_question_is_awaited_until_its_answer() -> None:
+    """Each kind of question is known to whoever has a clock."""
+    line = Line()
+    questions: list[Callable[[], None]] = [
+        line.line.interrupt,
+        lambda: line.line.status(lambda memory, processes: None, lambda: None),
+        lambda: line.line.snapshots(lambda kept: None, lambda: None),
+        lambda: line.line.rollback(1, ""),
+        lambda: line.line.park(1),
+        line.line.unpark,
+    ]
+    for number, ask in enumerate(questions):
+        ask()
+        assert number + 1 == len(line.numbers)
+        assert line.line.awaits(line.numbers[-1])
+    for word in ("relieve", "thin", "kill_worker"):
+        getattr(line.line, word)()
+    assert len(questions) == len(line.numbers)
+    line.says({"op": "interrupted", "id": line.numbers[0]})
+    assert not line.line.awaits(line.numbers[0])
 
 
 def test_questions_fail_when_the_line_closes() -> None:

@@ -94,6 +94,15 @@ def test_a_call_is_cancelled_once(jail: Jail) -> None:
     assert [1] == jail.handler.cancelled
 
 
+def test_an_empty_packet_is_no_end(jail: Jail) -> None:
+    """The end is when the jail's end was closed, and then only."""
+    jail.socket.send(b"")
+    with pytest.raises(ProtocolViolation, match="empty"):
+        jail.line.read(1)
+    jail.socket.shutdown(socket.SHUT_WR)
+    assert not jail.line.read(1)
+
+
 def test_what_came_with_half_a_call_is_given_back(jail: Jail) -> None:
     """Its arguments are there, and the value to pass on is not: nobody gets either."""
     with pytest.raises(ProtocolViolation, match="without its descriptor"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import math
 import os
 import socket
@@ -19,7 +20,7 @@ from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.content import Content
 from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor import dispatch
+from cenote_worker.supervisor import dispatch, interrupts, successors, supervisor
 from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.jail_ends import JailEnds
@@ -63,6 +64,12 @@ class Jail:
         frame.reply.executed.success = True
         frame.reply.executed.duration = duration
         self.frames.send(frame.SerializeToString())
+
+    def await_control(self, operation: str) -> None:
+        """Reads what the warden is told until it is that."""
+        self.control.settimeout(PATIENCE)
+        while json.loads(self.control.recv(10_000))["op"] != operation:
+            pass
 
     def close(self) -> None:
         self.process.kill()
@@ -138,3 +145,59 @@ def test_a_request_that_the_system_does_not_carry(jail: Jail, monkeypatch: pytes
     jail.supervisor.submit(cell(after))
     jail.answer()
     assert isinstance(after.outcomes.get(timeout=PATIENCE), ExecutionResult)
+
+
+def test_an_empty_packet_breaks_the_protocol(jail: Jail) -> None:
+    """`recv` gives the same for it as at the end of a stream. Whoever waits for a cell hears of it at once."""
+    listener = Listener()
+    jail.supervisor.submit(cell(listener))
+    jail.frames.recv(100_000)
+    jail.frames.send(b"")
+    jail.process.wait(PATIENCE)
+    jail.control.close()
+    outcome = listener.outcomes.get(timeout=PATIENCE)
+    assert isinstance(outcome, ExecutionResult)
+    assert outcome.error is not None
+    assert "protocol" == outcome.error.reason
+
+
+def test_a_jail_that_hangs_up_and_lives_on(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that it answers would be heard any more: it is ended, whether or not its cell has a time limit."""
+    monkeypatch.setattr(supervisor, "HANGUP_SECONDS", 0.01)
+    listener = Listener()
+    jail.supervisor.submit(cell(listener))
+    jail.frames.recv(100_000)
+    jail.frames.shutdown(socket.SHUT_WR)
+    jail.process.wait(PATIENCE)
+    jail.control.close()
+    outcome = listener.outcomes.get(timeout=PATIENCE)
+    assert isinstance(outcome, ExecutionResult)
+    assert outcome.error is not None
+    assert "protocol" == outcome.error.reason
+
+
+def test_a_warden_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At `gvisor` it can be a cell's: the jail is ended, and whoever has asked hears that it was."""
+    monkeypatch.setattr(successors, "WARDEN_SECONDS", 0.01)
+    answers: SimpleQueue[object] = SimpleQueue()
+    jail.supervisor.status(answers.put)
+    jail.process.wait(PATIENCE)
+    jail.control.close()
+    assert answers.get(timeout=PATIENCE) is None
+
+
+def test_a_successor_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a cell runs on when its worker was killed for its time: what follows has so long to answer."""
+    monkeypatch.setattr(interrupts, "SUCCESSOR_SECONDS", 0.01)
+    listener = Listener()
+    request = cell(listener)
+    request.timeout = 0.01
+    jail.supervisor.submit(request)
+    jail.await_control("kill_worker")
+    jail.control.send(json.dumps({"op": "revived", "signal": 9, "step": 0, "pid": 1}).encode())
+    jail.process.wait(PATIENCE)
+    jail.control.close()
+    outcome = listener.outcomes.get(timeout=PATIENCE)
+    assert isinstance(outcome, ExecutionResult)
+    assert outcome.error is not None
+    assert ("time", "lost") == (outcome.error.reason, outcome.state)

@@ -45,6 +45,8 @@ def test_what_is_no_size(size: Any) -> None:
         {"processes": 8.5},
         {"cell_timeout": 0},
         {"cell_timeout": math.inf},
+        {"call_timeout": 0},
+        {"call_timeout": math.inf},
         {"isolation": "weak"},
         {"isolation": "none", "noexec": True},
         {"noexec": 1},
@@ -103,3 +105,10 @@ def test_seconds(seconds: object) -> None:
     check_seconds(0.5, "patience")
     with pytest.raises(UsageError, match="patience"):
         check_seconds(seconds, "patience")
+
+
+def test_no_call_is_without_a_limit() -> None:
+    """What runs code of the jail has the limit of a cell, if no other is set, and always one."""
+    assert 600 == SandboxPolicy().call_seconds
+    assert 3 == SandboxPolicy(cell_timeout=3).call_seconds
+    assert 60 == SandboxPolicy(cell_timeout=3, call_timeout=60).call_seconds

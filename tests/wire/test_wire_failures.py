@@ -18,6 +18,7 @@ FACTS = {
     errors.RolledBackError: ("why", 3),
     errors.FileRefusedError: ("p", "why"),
     errors.RuntimeExpiredError: (2.5,),
+    errors.CallTimeoutError: (2.5,),
     errors.UnsafeValueError: ("a.B", "detail"),
     errors.IsolationUnavailableError: ("strict", ("one", "two"), "do that"),
     errors.JailStartError: ("mount /proc", 13, "not permitted"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import os
+import select
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ MAX_DESCRIPTORS = 4
 
 # Numbers: the members of `socket`'s enumerations are combined by Python code, which each packet would pay for.
 _CLOSE_ON_EXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+_HANGUP = select.POLLRDHUP | select.POLLHUP
+_poll = select.poll  # a cell may replace it
 _ANCILLARY = socket.CMSG_SPACE(MAX_DESCRIPTORS * array.array("i").itemsize)
 
 
@@ -53,8 +56,8 @@ def send_packet(sock: socket.socket, data: bytes, descriptors: list[int] | None 
 def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
     """The next packet, or None at the end of the stream.
 
-    Raises ProtocolViolation for a packet over the limits (its descriptors are closed), BlockingIOError when
-    the socket does not block and has nothing.
+    Raises ProtocolViolation for a packet over the limits (its descriptors are closed) and for an empty one,
+    BlockingIOError when the socket does not block and has nothing.
     """
     data, ancillary, message_flags, _ = sock.recvmsg(MAX_PACKET, _ANCILLARY, _CLOSE_ON_EXEC | flags)
     packet = Packet(data, rights(ancillary))
@@ -62,8 +65,20 @@ def receive_packet(sock: socket.socket, flags: int = 0) -> Packet | None:
         packet.close()
         raise ProtocolViolation("a packet is over the limit in bytes or descriptors")
     if not data and not packet.descriptors:
-        return None
+        if has_ended(sock):
+            return None
+        raise ProtocolViolation("an empty packet")
     return packet
+
+
+def has_ended(sock: socket.socket) -> bool:
+    """For a socket that gave no bytes: whether that is the end of its stream, and no empty packet.
+
+    Both look the same to `recv`. The kernel knows whether the other end was closed, or shut for writing.
+    """
+    poll = _poll()
+    poll.register(sock, _HANGUP)
+    return bool(poll.poll(0))
 
 
 def rights(ancillary: list[tuple[int, int, bytes]]) -> list[int]:

@@ -75,6 +75,8 @@ class Failure(_message.Message):
         """It ran, and the jail died or broke the protocol."""
         JAIL_LOST: Failure._Kind.ValueType  # 81
         PROTOCOL: Failure._Kind.ValueType  # 82
+        CALL_TIMEOUT: Failure._Kind.ValueType  # 84
+        """A call took longer than it may and was interrupted; nothing has changed."""
         ROLLED_BACK: Failure._Kind.ValueType  # 83
         """The process died, and a snapshot goes on."""
 
@@ -125,6 +127,8 @@ class Failure(_message.Message):
     """It ran, and the jail died or broke the protocol."""
     JAIL_LOST: Failure.Kind.ValueType  # 81
     PROTOCOL: Failure.Kind.ValueType  # 82
+    CALL_TIMEOUT: Failure.Kind.ValueType  # 84
+    """A call took longer than it may and was interrupted; nothing has changed."""
     ROLLED_BACK: Failure.Kind.ValueType  # 83
     """The process died, and a snapshot goes on."""
 

@@ -2297,6 +2297,7 @@ class Policy(_message.Message):
     PRELOAD_FIELD_NUMBER: _builtins.int
     NOEXEC_FIELD_NUMBER: _builtins.int
     UNTRACKED_FIELD_NUMBER: _builtins.int
+    CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
@@ -2311,6 +2312,8 @@ class Policy(_message.Message):
     noexec: _builtins.bool
     untracked: _builtins.bool
     """True: nothing watches what cells read and write."""
+    call_timeout: _builtins.float
+    """Seconds; 0 for the default."""
     snapshots: _builtins.str
     @_builtins.property
     def network(self) -> Global___Network:
@@ -2340,11 +2343,12 @@ class Policy(_message.Message):
         preload: _abc.Iterable[_builtins.str] | None = ...,
         noexec: _builtins.bool = ...,
         untracked: _builtins.bool = ...,
+        call_timeout: _builtins.float = ...,
         snapshots: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots", "untracked", b"untracked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots", "untracked", b"untracked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

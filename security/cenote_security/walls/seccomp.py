@@ -4,7 +4,7 @@ A deny list with a ceiling: known-dangerous calls are refused, calls newer than 
 An allow list would be shorter to defend and break a library each month; the private root, the namespaces
 and Landlock are what the guarantee rests on, and this list takes the kernel's rarely walked paths away.
 
-The calls that programs make by the thousand are allowed by their number alone, whatever their arguments. The kernel
+Most calls that programs make by the thousand are allowed by their number alone, whatever their arguments. The kernel
 finds that out when a filter is installed (since 5.11) and runs it no more for them: what is left is the cost of a
 filter that allows everything, some 30 ns a call.
 
@@ -59,11 +59,17 @@ _FORBIDDEN: Final = (
 )  # fmt: skip
 
 # Refused with ENOSYS: libraries have another way when the kernel lacks these. clone3 passes its flags in memory,
-# which a filter cannot read; the C library falls back to clone.
+# which a filter cannot read; the C library falls back to clone. The kernel's asynchronous operations are counted for
+# the machine as a whole (fs.aio-max-nr), so that one jail could take those of its database.
 _ABSENT: Final = (
+    "io_setup", "io_destroy", "io_submit", "io_cancel", "io_getevents", "io_pgetevents",
     "clone3", "io_uring_setup", "io_uring_enter", "io_uring_register", "memfd_secret", "nfsservctl",
     "uselib", "ustat", "sysfs", "_sysctl", "create_module", "get_kernel_syms", "query_module",
 )  # fmt: skip
+
+# Answered as if done, and nothing is: they write out what other programs of the machine have changed, again and again
+# if they are called in a loop. No file of a jail outlives it, so that there is nothing for them to make durable.
+_IDLE: Final = ("sync", "syncfs")
 
 # Landlock lets a process change the mode, owner, times and attributes of any file that its user owns, and watch any
 # folder. Where a jail runs as the user who started it, that reaches the user's own files.
@@ -101,6 +107,15 @@ _FORBIDDEN_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
 # long as the jail has said: its supervisor, which reads for all jails, and the kernel's own threads would wait.
 _SOL_SOCKET, _SO_LINGER = 1, 13
 
+# What programs do with a descriptor: copy it, its flags, locks, owners and signals, the size of a pipe, seals, hints.
+# Not here, so refused as commands that the kernel does not know: leases and delegations (F_SETLEASE, F_SETDELEG), by
+# which a program of the user's that opens or changes a file which the jail may only read waits for fs.lease-break-time,
+# again and again; F_NOTIFY; and what later kernels add.
+_FCNTLS: Final = (
+    0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 16, 17, 36, 37, 38, 1025, 1027, 1028, 1029, 1030, 1031, 1032, 1033,
+    1034, 1035, 1036, 1037, 1038, 1039,
+)  # fmt: skip
+
 # What programs ask of prctl about themselves. Not here, so refused: securebits, ptracer, seccomp, mm, keepcaps,
 # subreaper, syscall dispatch, core scheduling. Dumpable may be switched on, which a worker does after its warden
 # switched it off; switched off, a process could hide its memory from the accounting.
@@ -134,6 +149,21 @@ _SETSOCKOPT: Final = (
     ),
     *_allow,
 )
+_FCNTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FCNTLS, _allow), *bpf.give(refuse(errno.EINVAL)))
+# Pages of the machine's huge ones are nobody's memory: no limit counts them, and there are few. Without the flag
+# (MAP_HUGETLB, MFD_HUGETLB) the kernel uses others, which count.
+_no_huge_pages: Final = bpf.give(refuse(errno.ENOMEM))
+_MAP_HUGETLB, _MFD_HUGETLB = 0x4_0000, 0x4
+_MMAP: Final = (
+    *bpf.load(_low_word(3)),
+    *bpf.when(bpf.JUMP_IF_ANY_BIT, _MAP_HUGETLB, _no_huge_pages),
+    *_allow,
+)
+_MEMFD: Final = (
+    *bpf.load(_low_word(1)),
+    *bpf.when(bpf.JUMP_IF_ANY_BIT, _MFD_HUGETLB, _no_huge_pages),
+    *_allow,
+)
 _IOCTL: Final = (*bpf.load(_low_word(1)), *bpf.among(_FORBIDDEN_IOCTLS, _eperm), *_allow)
 # 0 is what every process has; 0xFFFFFFFF asks.
 _PERSONALITY: Final = (*bpf.load(_low_word(0)), *bpf.among((0, 0xFFFF_FFFF), _allow), *_eperm)
@@ -143,6 +173,7 @@ _EXECVEAT: Final = (*bpf.load(_low_word(4)), *bpf.when(bpf.JUMP_IF_ANY_BIT, _AT_
 _MFD_NOEXEC_SEAL: Final = 0x8
 _MEMFD_NOEXEC: Final = (
     *bpf.load(_low_word(1)),
+    *bpf.when(bpf.JUMP_IF_ANY_BIT, _MFD_HUGETLB, _no_huge_pages),
     *bpf.when(bpf.JUMP_IF_ANY_BIT, _MFD_NOEXEC_SEAL, _allow),
     *bpf.give(refuse(errno.EACCES)),
 )
@@ -206,12 +237,16 @@ def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf
     rules["setpriority"] = _of_kind(_PRIO_PROCESS, rules["setpriority"])
     rules["ioprio_set"] = _of_kind(_IOPRIO_WHO_PROCESS, rules["ioprio_set"])
     rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in _ABSENT}
+    rules |= {name: bpf.give(refuse(0)) for name in _IDLE}
+    rules |= {"mmap": _MMAP, "fcntl": _FCNTL, "memfd_create": _MEMFD}
     rules |= {"clone": _CLONE, "prctl": _PRCTL, "ioctl": _IOCTL, "personality": _PERSONALITY}
     rules |= {"execveat": _EXECVEAT, "setrlimit": _SETRLIMIT, "prlimit64": _PRLIMIT}
     rules |= {"socket": _SOCKET, "socketpair": _SOCKETPAIR, "setsockopt": _SETSOCKOPT}
     if level == "landlock":
         rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _CONNECTED_PAIR}
         rules |= {name: _eperm for name in ("inotify_add_watch", *_ATTRIBUTES)}
+        # Without a watch they are of no use, and their number counts for the user, who may be the one of the machine.
+        rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in ("inotify_init", "inotify_init1")}
     if shares_user:
         rules |= {name: _eperm for name in _METADATA}
     if noexec:

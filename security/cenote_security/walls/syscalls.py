@@ -32,6 +32,15 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
     "vmsplice": (278, 75),
+    # operations that count against all of the machine
+    "io_setup": (206, 0),
+    "io_destroy": (207, 1),
+    "io_submit": (209, 2),
+    "io_cancel": (210, 3),
+    "io_getevents": (208, 4),
+    "io_pgetevents": (333, 292),
+    "sync": (162, 81),
+    "syncfs": (306, 267),
     # keyrings: shared per user, not per namespace
     "keyctl": (250, 219),
     "add_key": (248, 217),
@@ -116,6 +125,8 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "mq_notify": (244, 184),
     "mq_getsetattr": (245, 185),
     # judged by their arguments
+    "mmap": (9, 222),
+    "fcntl": (72, 25),
     "clone": (56, 220),
     "prctl": (157, 167),
     "ioctl": (16, 29),
@@ -156,6 +167,8 @@ _NUMBERS: Final[dict[str, tuple[int | None, int | None]]] = {
     "fremovexattr": (199, 16),
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
     "inotify_add_watch": (254, 27),
     # used to build the walls
     "seccomp": (317, 277),

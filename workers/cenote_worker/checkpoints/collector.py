@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import select
 import socket
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -45,22 +46,37 @@ _ENDED = (
 )
 
 
+def _never(_seconds: float) -> str:
+    return ""
+
+
 class CopyLine:
     """What a frozen copy says on one socket, packet by packet."""
 
-    def __init__(self, sock: socket.socket, assembly: Assembly | None, given_up: Callable[[], str]) -> None:
-        """given_up: why nobody waits any more, empty while somebody does."""
+    def __init__(
+        self,
+        sock: socket.socket,
+        assembly: Assembly | None,
+        given_up: Callable[[], str],
+        stalled: Callable[[float], str] = _never,
+    ) -> None:
+        """given_up: why nobody waits any more, empty while somebody does. stalled: likewise, given the seconds for
+        which nothing has come."""
         self._sock = sock
         self._assembly = assembly
         self._given_up = given_up
+        self._stalled = stalled
 
     def next(self) -> Packet:
         """Waits for it. Raises CheckpointRefusedError when none will come, ProtocolViolation."""
         ready = select.poll()
         ready.register(self._sock, select.POLLIN)
         while True:
+            began = time.monotonic()
             while not ready.poll(_LOOK):
                 self._check()
+                if reason := self._stalled(time.monotonic() - began):
+                    raise CheckpointRefusedError(reason)
             self._check()  # whoever never falls silent has no more time than others
             try:
                 packet = receive_packet(self._sock)
@@ -99,9 +115,10 @@ class Collector:
         limit: int,
         assembly: Assembly | None,
         given_up: Callable[[], str],
+        stalled: Callable[[float], str] = _never,
     ) -> None:
-        """limit: bytes that the state may have. given_up: see CopyLine."""
-        self._line = CopyLine(sock, assembly, given_up)
+        """limit: bytes that the state may have. given_up, stalled: see CopyLine."""
+        self._line = CopyLine(sock, assembly, given_up, stalled)
         self._draft = draft
         self._limit = limit
         self._sent = 0

@@ -13,8 +13,9 @@ from cenote_worker.hosted.keyed_call import key_of
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Seat
 
-FETCH_TIMEOUT = 600.0
-"""Seconds that a value may take to be encoded or pickled in its jail: the jail's code runs to do it."""
+STATE_TIMEOUT = 600.0
+"""Seconds that a state, or one piece of it, may take to leave its jail or to come into one, where it is not a call of
+its own: a short limit for calls must not cost a state."""
 
 
 def step(
@@ -54,7 +55,7 @@ def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: 
 def fetch(name: str, listener: Listener, seat: Seat, *, opaque: bool) -> JailRequest:
     message = jail_pb2.Request()
     message.fetch.name, message.fetch.opaque = utf8_text(name), opaque
-    return JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat)
+    return JailRequest(Ask.FETCH, message, listener, seat=seat)
 
 
 def delete(name: str, listener: Listener, seat: Seat) -> JailRequest:
@@ -74,7 +75,7 @@ def file(ask: FileAsk, listener: Listener, seat: Seat) -> JailRequest:
     message, descriptors = jail_pb2.Request(file=ask.message), list[int]()
     if ask.content is not None:
         ask.content.to_wire(message.file.content, descriptors)
-    return JailRequest(ask.ask, message, listener, descriptors, [ask.close], timeout=FETCH_TIMEOUT, seat=seat)
+    return JailRequest(ask.ask, message, listener, descriptors, [ask.close], seat=seat)
 
 
 def make_checkpoint(
@@ -89,4 +90,4 @@ def make_checkpoint(
     known.to_wire(message.make_checkpoint.known, descriptors)
     descriptors.append(channel.fileno())
     owned = [known.close, channel.close]
-    return JailRequest(Ask.MAKE_CHECKPOINT, message, listener, descriptors, owned, timeout=FETCH_TIMEOUT)
+    return JailRequest(Ask.MAKE_CHECKPOINT, message, listener, descriptors, owned, timeout=STATE_TIMEOUT)

@@ -21,7 +21,6 @@ from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver
 from cenote_worker.history.history import History
-from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.rebuild_plans import plan_of
@@ -210,7 +209,9 @@ class StateCopy:
         )
 
     def _patience(self) -> float:
-        return FETCH_TIMEOUT if self._until is None else max(self._until - time.monotonic(), 1.0)
+        if self._until is None:
+            return self._source.policy.call_seconds
+        return max(self._until - time.monotonic(), 1.0)
 
     def close(self) -> None:
         self._held.close()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.host_calls import HostCallNotes
-from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.legacy import Legacy
 from cenote_worker.hosted.listeners import Delivery
@@ -34,7 +34,9 @@ class Deliveries:
     def deliver(self, supervisor: Supervisor, injection: Injection) -> None:
         """Waits until it is there. Raises the error that says why it cannot be."""
         delivery = Delivery()
-        supervisor.submit(self.request(supervisor, injection, delivery, replace=True))
+        request = self.request(supervisor, injection, delivery, replace=True)
+        request.timeout = STATE_TIMEOUT
+        supervisor.submit(request)
         outcome = delivery.outcomes.get()
         if isinstance(outcome, RefusedReply):
             raise as_error(outcome, ", ".join(injection.names))
@@ -67,7 +69,6 @@ class Deliveries:
             listener,
             descriptors,
             owned,
-            timeout=FETCH_TIMEOUT,
             key=key,
             injection=injection.number,
             seat=injection.seat,

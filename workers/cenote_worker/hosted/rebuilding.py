@@ -11,7 +11,7 @@ from cenote_worker.checkpoints.rebuild import Rebuild
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.content import Content
 from cenote_worker.history.step import StepRecord
-from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.rebuild_plans import reaches_out
 from cenote_worker.hosted.replays import Replay
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -99,7 +99,7 @@ class Rebuilding:
         replay = Replay(record.host_calls, tentative=True, alone=True)
         self._runtime.replays.begin(replay, lambda: None)
         try:
-            timeout = FETCH_TIMEOUT + SLOWER * record.duration
+            timeout = STATE_TIMEOUT + SLOWER * record.duration
             reason = self._tell(jail_pb2.RestorePiece.REPEAT, _repeated(record, rebuild), timeout)
         finally:
             self._runtime.replays.end()
@@ -115,7 +115,7 @@ class Rebuilding:
         self,
         kind: jail_pb2.RestorePiece.Kind.ValueType,
         message: checkpoint_pb2.RebuildBegin | checkpoint_pb2.RepeatedStep | checkpoint_pb2.RebuildEnd,
-        timeout: float = FETCH_TIMEOUT,
+        timeout: float = STATE_TIMEOUT,
     ) -> str:
         if self._patience is not None:
             timeout = min(timeout, self._patience())

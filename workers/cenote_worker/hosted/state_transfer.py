@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import socket
 import time
+from functools import partial
+from typing import Final
 
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
@@ -20,7 +23,7 @@ from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.writer import Draft
 from cenote_worker.content import Content
 from cenote_worker.hosted import asks
-from cenote_worker.hosted.asks import FETCH_TIMEOUT
+from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import printable
@@ -28,6 +31,10 @@ from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
+
+STALL_SECONDS: Final = 60.0
+"""What a jail has for each part of its state, at least: a short limit for calls must not keep a large one from being
+stored, and a value that never ends must not keep whoever waits for that."""
 
 
 def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> tuple[State, int]:
@@ -42,7 +49,9 @@ def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: Draft) -> t
     answer = _Answer(supervisor)
     supervisor.submit(asks.make_checkpoint(known, theirs, answer, jail_pb2.MakeCheckpoint.CHUNKS))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    state = Collector(ours, draft, limit, supervisor.new_assembly(), answer.given_up).collect()
+    assembly, longest = supervisor.new_assembly(), max(STALL_SECONDS, runtime.policy.call_seconds)
+    stalled = partial(answer.stalled, longest)
+    state = Collector(ours, draft, limit, assembly, answer.given_up, stalled).collect()
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         raise outcome
@@ -54,10 +63,11 @@ def handed_over(
 ) -> tuple[HandedOver, int]:
     """As `collected`, the state of that jail as a whole, and the step whose end it is.
 
-    patience: seconds for all of it; None to wait for cells that run however long they take.
+    patience: seconds for all of it; None to wait for cells that run however long they take, and then for as long as
+    any call may take.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    answer = _Answer(supervisor, patience)
+    answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
     assembly = supervisor.new_assembly()
     form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
     supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
@@ -76,7 +86,7 @@ def put_whole(
     what: RestoreEnd | RebuildGiven,
     *,
     partial: bool,
-    patience: float = FETCH_TIMEOUT,
+    patience: float = STATE_TIMEOUT,
 ) -> None:
     """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
 
@@ -109,7 +119,7 @@ def put(supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial
 
 
 def told(
-    supervisor: Supervisor, piece: Piece, *, partial: bool = False, timeout: float = FETCH_TIMEOUT
+    supervisor: Supervisor, piece: Piece, *, partial: bool = False, timeout: float = STATE_TIMEOUT
 ) -> str:
     """Why the jail refuses a piece; empty once it has it. Raises UnavailableError."""
     message, descriptors = jail_pb2.Request(), list[int]()
@@ -126,7 +136,7 @@ def _restored(
     supervisor: Supervisor,
     message: jail_pb2.Request,
     descriptors: list[int],
-    patience: float = FETCH_TIMEOUT,
+    patience: float = STATE_TIMEOUT,
 ) -> Outcome:
     """What the jail answers to a request to take a state in. Raises UnavailableError."""
     delivery = Delivery()
@@ -140,16 +150,21 @@ def _restored(
 class _Answer(Delivery):
     """What the jail answered to the request for a copy, and whether the copy still has time."""
 
-    def __init__(self, supervisor: Supervisor, patience: float | None = None) -> None:
+    def __init__(
+        self, supervisor: Supervisor, patience: float | None = None, afterwards: float = STATE_TIMEOUT
+    ) -> None:
+        """patience: seconds for all of it, or None. afterwards: seconds from when the copy is there, if so."""
         super().__init__()
         self._supervisor = supervisor
         self.head = 0
-        self._patience = patience or FETCH_TIMEOUT
+        self._answered = math.inf
+        self._patience = patience or afterwards
         self._deadline = None if patience is None else time.monotonic() + patience
         self._failure = ""
 
     def done(self, outcome: Outcome) -> None:
         self.head = self._supervisor.head
+        self._answered = time.monotonic()
         if isinstance(outcome, RefusedReply):
             self._failure = printable(outcome.message)
             outcome = CheckpointRefusedError(self._failure)
@@ -158,6 +173,12 @@ class _Answer(Delivery):
         elif self._deadline is None:
             self._deadline = time.monotonic() + self._patience
         super().done(outcome)
+
+    def stalled(self, longest: float, seconds: float) -> str:
+        """See CopyLine. Behind cells that run before it the copy is not there yet."""
+        if min(seconds, time.monotonic() - self._answered) <= longest:
+            return ""
+        return f"one variable took longer than {longest:g} s to be pickled"
 
     def given_up(self) -> str:
         """Why nothing is waited for any more; empty while something is."""

@@ -18,6 +18,7 @@ from cenote_worker.in_jail import checkpointing_process
 from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.checkpointing_groups import NOT_STATE
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept, load_settings
+from cenote_worker.in_jail.forking import open_files
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import ErrorInfo
@@ -98,7 +99,7 @@ class Rebuilding:
 
     def _clear(self) -> set[bytes]:
         """Removes all files but those that are open; gives these."""
-        inodes = _open_files()
+        inodes = open_files.files()
         kept = set[bytes]()
         for folder, folders, files in os.walk(self._workdir, topdown=False):
             for each in files:
@@ -142,13 +143,3 @@ def _compare(expected: Mapping[Location, str], found: Mapping[Location, str], wh
 
 def _ended(error: ErrorInfo | None) -> str:
     return f"ends with {error.type}: {error.message[:200]}" if error is not None else "does not fail"
-
-
-def _open_files() -> set[tuple[int, int]]:
-    """Device and inode of each that this process has open."""
-    found = set[tuple[int, int]]()
-    for each in list(Path("/proc/self/fd").iterdir()):
-        with suppress(OSError):  # that of the listing itself
-            status = each.stat()
-            found.add((status.st_dev, status.st_ino))
-    return found

@@ -48,7 +48,7 @@ class Values:
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
         self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
-        self._kernel.namespace.update(values)
+        self._bind(values)
         for name, cls in along.items():
             if name not in values and len(done.along) + len(done.found) < MAX_ALONG:
                 (done.found if name in self._kernel.namespace else done.along).append(name)
@@ -57,6 +57,14 @@ class Values:
             assert self.hosts is not None
             self._kernel.namespace[spec.name] = stub = stub_for(self.hosts, spec)
             self._offer(spec.name, stub)
+
+    def _bind(self, values: dict[str, object]) -> None:
+        """Values that had the names before may run code of the user's as they go, which an interrupt is to end."""
+        try:
+            with self._kernel.interruptible():
+                self._kernel.namespace.update(values)
+        except KeyboardInterrupt:  # it came between two of them
+            self._kernel.namespace.update(values)
 
     def revive(self) -> None:
         """In a process that was copied from the one that had these."""
@@ -89,7 +97,12 @@ class Values:
 
     def delete(self, name: str) -> None:
         self._lookup(name)
-        del self._kernel.namespace[name]
+        try:
+            with self._kernel.interruptible():  # the value may run code of the user's as it goes
+                del self._kernel.namespace[name]
+        except KeyboardInterrupt:
+            if name in self._kernel.namespace:
+                raise Refused(jail_pb2.Refusal.FAILED, name, "it was interrupted") from None
 
     def described(self, request: jail_pb2.Describe) -> list[VariableInfo]:
         if not request.names:

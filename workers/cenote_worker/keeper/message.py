@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from cenote_worker.frames import rights
+from cenote_worker.frames import has_ended, rights
 
 MAX_KEY: Final = 300
 """Bytes. A kind, the name of a runtime, a number."""
@@ -70,7 +70,7 @@ class Message:
         # Not recv_fds, which drops its flags: what is received must not be inherited by a program started here.
         packet, ancillary, flags, _ = sock.recvmsg(size, _ROOM, socket.MSG_CMSG_CLOEXEC)
         descriptors = rights(ancillary)
-        if not packet and not descriptors:
+        if not packet and not descriptors and has_ended(sock):
             return None
         try:
             if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cenote_security.errors import ProtocolViolation
+from cenote_worker.frames import has_ended
 from cenote_worker.results import SnapshotInfo, printable
 from cenote_worker.supervisor.autopsy import Death, from_warden
 from cenote_worker.supervisor.holds import Holds, Target
@@ -31,6 +32,9 @@ Told = Callable[[tuple[SnapshotInfo, ...]], None]
 
 class Observer(Protocol):
     """Hears what happens to the jail's worker."""
+
+    def asked(self, number: int) -> None:
+        """The warden was asked something. See `ControlLine.awaits`."""
 
     def ended(self, death: Death) -> None:
         """The jail has ended: what is known of it. The last call."""
@@ -93,14 +97,21 @@ class ControlLine:
         """Something was asked that is not answered yet, and that a successor would not hear of as well."""
         return bool(self._interrupts or self._questions or self._listings or self._rollback)
 
+    def awaits(self, number: int) -> bool:
+        """Whether the warden was asked that and has not answered yet."""
+        single = (self._rollback, self._parking)
+        return number in single or any(
+            number in asked for asked in (self._interrupts, self._questions, self._listings)
+        )
+
     def interrupt(self) -> None:
-        number = self._send("interrupt")
+        number = self._ask("interrupt")
         if number is not None:
             self._interrupts.add(number)
 
     def status(self, answered: Answered, failed: Callable[[], None]) -> None:
         """answered(memory in bytes, number of processes), or failed() when the jail ends first."""
-        number = self._send("status") if len(self._questions) < MAX_PENDING else None
+        number = self._ask("status") if len(self._questions) < MAX_PENDING else None
         if number is None:
             failed()
         else:
@@ -108,7 +119,7 @@ class ControlLine:
 
     def snapshots(self, told: Told, failed: Callable[[], None]) -> None:
         """told(what is kept), or failed() when the jail ends first."""
-        number = self._send("snapshots") if len(self._listings) < MAX_PENDING else None
+        number = self._ask("snapshots") if len(self._listings) < MAX_PENDING else None
         if number is None:
             failed()
         else:
@@ -116,7 +127,7 @@ class ControlLine:
 
     def rollback(self, step: int, label: str) -> None:
         """Puts a copy in the worker's place, which must be idle. See `Observer.rolled_back`. label: if not empty."""
-        self._rollback = self._send("rollback", step=step, label=label) or 0
+        self._rollback = self._ask("rollback", step=step, label=label) or 0
 
     def relieve(self) -> None:
         """Gives up all snapshots but the newest: memory is short."""
@@ -134,11 +145,11 @@ class ControlLine:
 
         step: whose end it is at.
         """
-        self._parking = self._send("park", step=step) or 0
+        self._parking = self._ask("park", step=step) or 0
 
     def unpark(self) -> None:
         """Has a worker there again. See `Observer.unparked`."""
-        self._parking = self._send("unpark") or 0
+        self._parking = self._ask("unpark") or 0
 
     def read(self) -> None:
         """Takes some of what the warden said. Raises ProtocolViolation for what it may not say."""
@@ -148,8 +159,10 @@ class ControlLine:
             except BlockingIOError:
                 return
             except OSError:
-                data = b""
+                data = None
             if not data:
+                if data is not None and not has_ended(self._sock):
+                    raise ProtocolViolation("an empty control message")
                 self._observer.ended(Death(reason="killed"))
                 return
             if self._hear(_parse(data)):
@@ -164,6 +177,13 @@ class ControlLine:
 
     def _hold(self, targets: frozenset[Target]) -> None:
         self._send("hold", targets=[*targets])
+
+    def _ask(self, operation: str, **facts: int | str) -> int | None:
+        """For what is answered."""
+        number = self._send(operation, **facts)
+        if number is not None:
+            self._observer.asked(number)
+        return number
 
     def _send(self, operation: str, **facts: int | str | list[Target]) -> int | None:
         self._number += 1

@@ -85,6 +85,7 @@ class Ending:
         spent = self._account.spent()
         self._account.close()
         self._control.close()
+        self._grip.make_sure()
         self._release()
         if running is not None:
             self._report_lost(running, self.death, spent)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from cenote_security.errors import JailLostError
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.clock import CellClock
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest
 
+_CALL: Final = "a call ran out of time, ignored the interrupt and was killed"
 
-def ignored(clock: CellClock, now: float) -> Death:
-    """The sentence of a cell that was interrupted and went on."""
+
+def ignored(request: JailRequest, clock: CellClock, now: float) -> Death:
+    """The sentence of a request that was interrupted and went on."""
     if not clock.expired:
         return Death(reason="interrupt")
-    return Death(reason="time", detail=f"used {now - clock.started:.1f} s of {clock.timeout:g} s")
+    text = "" if request.ask is Ask.EXECUTE else _CALL
+    return Death(reason="time", text=text, detail=f"used {now - clock.started:.1f} s of {clock.timeout:g} s")
 
 
 def decline(request: JailRequest, death: Death) -> None:

@@ -53,6 +53,12 @@ class Grip:
             return
         self._kill_warden()
 
+    def make_sure(self) -> None:
+        """The jail says that it has ended. At `gvisor` it may be a cell that says so."""
+        if self._ends.isolation not in _WITHOUT_PID_NAMESPACE:
+            with suppress(OSError):
+                signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
+
     def release(self) -> None:
         """Closes the jail's ends. One that is still there goes on if somebody else holds them."""
         self._open = False

@@ -36,6 +36,9 @@ class Hearer(Protocol):
     def violated(self, violation: ProtocolViolation) -> None:
         """The jail has said what it may not say. Nothing more is read in this turn."""
 
+    def hung_up(self) -> None:
+        """No packet will ever come: every process of the jail has closed its end, or one has shut it."""
+
 
 class Intake:
     """Of one jail. Used under the lock and on the reactor's thread.
@@ -142,8 +145,7 @@ class Intake:
             try:
                 packet = self._chronicle.receive(self._frames)
                 if packet is None:
-                    self._reactor.unwatch(self._frames.fileno())
-                    return True
+                    return self._at_end()
                 whole = packet if self._assembly is None else self._assembly.take(packet)
                 if whole is not None:
                     self._hearer.heard(self._parse(whole))
@@ -153,6 +155,10 @@ class Intake:
                 self._hearer.violated(violation)
                 return False
             except OSError:
-                self._reactor.unwatch(self._frames.fileno())
-                return True
+                return self._at_end()
         return False
+
+    def _at_end(self) -> bool:
+        self._reactor.unwatch(self._frames.fileno())
+        self._hearer.hung_up()
+        return True

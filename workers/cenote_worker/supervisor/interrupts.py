@@ -15,6 +15,9 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.requests import Seat
 from cenote_worker.supervisor.work import Work
 
+SUCCESSOR_SECONDS = 20.0
+"""What a copy has to answer in for a worker that was killed for its time: as long as a jail has to start."""
+
 
 class Interrupts:
     """Of one jail, used under its lock. What each comes to its clock knows; what goes on behind one is struck."""
@@ -75,14 +78,18 @@ class Interrupts:
 
     def _on_deadline(self) -> None:
         with self._lock:
-            if self._work.running is None:
+            running = self._work.running
+            if running is None:
                 return
-            clock = self._work.running.clock
+            clock = running.clock
             match clock.due(time.monotonic()):
                 case "interrupt":
                     self._chronicle.interrupted(time.monotonic(), expired=True)
                     self._send()
                 case "kill":
-                    self._strike(ignored(clock, time.monotonic()))
+                    now = time.monotonic()
+                    self._strike(ignored(running.request, clock, now))
+                    # The request is still open: what follows the worker has to answer in its place.
+                    running.rearm(self._reactor.call_at(now + SUCCESSOR_SECONDS, self._on_deadline))
                     return
             self.arm()

@@ -46,6 +46,19 @@ class Ask(Enum):
     LEND = auto()
 
 
+CALLS = frozenset(
+    {
+        Ask.INJECT,
+        Ask.FETCH,
+        Ask.DELETE,
+        Ask.DESCRIBE,
+        Ask.LOOK_UP_FILES,
+        Ask.READ_FILE,
+        Ask.CHANGE_FILE,
+    }
+)
+"""Requests besides cells that a client makes as such; the others are parts of what it asks for."""
+
 CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
 """Requests besides cells that change the state."""
 

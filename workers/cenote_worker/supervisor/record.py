@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from cenote_security.errors import CallTimeoutError
 from cenote_worker.results import (
     CellUsage,
     ErrorInfo,
@@ -17,10 +18,11 @@ from cenote_worker.supervisor.account import Spent
 from cenote_worker.supervisor.autopsy import Death, Setback
 from cenote_worker.supervisor.chronicle import Underway
 from cenote_worker.supervisor.clock import CellClock
-from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply
+from cenote_worker.supervisor.edge import DisplayEvent, ExecutedReply, RefusedReply
 from cenote_worker.supervisor.output import HeadAndTail
+from cenote_worker.supervisor.protocol import CALLS
 from cenote_worker.supervisor.reactor import Timer
-from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.trace import StepTrace
 
 MAX_DISPLAYS = 1_000
@@ -125,6 +127,16 @@ class Record:
             trace=reply.trace,
             unkept=self.unkept or reply.unkept,
         )
+
+    def answered(self, outcome: Outcome) -> Outcome:
+        """Of a request that is no cell: what the time limit has caused is reported as that."""
+        if not self.clock.expired or not isinstance(outcome, RefusedReply):
+            return outcome
+        assert self.clock.timeout is not None
+        if self.request.ask in CALLS:
+            return CallTimeoutError(self.clock.timeout)
+        limit = f"it took longer than {self.clock.timeout:g} s and was interrupted"
+        return replace(outcome, message=f"{outcome.message}; {limit}")
 
     def lost(self, death: Death, before: Printed, spent: Spent, now: float) -> ExecutionResult:
         """The result of a cell that took its jail with it."""

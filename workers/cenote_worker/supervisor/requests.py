@@ -72,7 +72,8 @@ class JailRequest:
 
     message: with every payload filled in. descriptors: what travels with it, in the message's order.
     owned: called once when the request was sent or dropped, to close what travelled.
-    timeout: seconds that the jail may take; None for ever. step: the cell's number, 0 for anything else.
+    timeout: seconds that the jail may take; None: a cell for ever, anything else as long as the policy says.
+    step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
     code and cause of a cell: for whoever writes it down.

@@ -33,6 +33,12 @@ from cenote_worker.supervisor.work import Work
 
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
+WARDEN_SECONDS = 60.0
+"""What a warden has to answer in; milliseconds are enough. One that was taken over, as at `gvisor` it can be, may
+answer nothing, and whoever has asked would wait for ever."""
+
+_SILENT: Final = Death(reason="killed", text="the runtime's first process did not answer and was killed")
+
 _FELL_BEHIND: Final = Death(
     reason="killed",
     text="the runtime's process was killed while it was taken over, and so was the newest copy of it",
@@ -222,6 +228,14 @@ class Successors:
             send_packet(self._frames, probe.SerializeToString())
 
     # -- the warden's news --
+
+    def asked(self, number: int) -> None:
+        self._reactor.call_at(time.monotonic() + WARDEN_SECONDS, lambda: self._unanswered(number))
+
+    def _unanswered(self, number: int) -> None:
+        with self._lock:
+            if self.control.awaits(number):
+                self._jail.end(_SILENT)
 
     def ended(self, death: Death) -> None:
         self._jail.bury(death)

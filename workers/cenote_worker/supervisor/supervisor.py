@@ -8,6 +8,7 @@ runs on the reactor's thread, except that a request to an idle jail is sent by i
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -35,6 +36,9 @@ from cenote_worker.supervisor.successors import Successors
 from cenote_worker.supervisor.takeover import Takeover
 from cenote_worker.supervisor.waiting import enqueue, withdrawn
 from cenote_worker.supervisor.work import Work
+
+HANGUP_SECONDS = 5.0
+"""Between a jail's last packet and its end: an honest one takes milliseconds, on a busy machine a second."""
 
 
 class Supervisor:
@@ -194,6 +198,8 @@ class Supervisor:
 
     def submit(self, request: JailRequest) -> None:
         """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
+        if request.timeout is None and request.ask is not Ask.EXECUTE:
+            request.timeout = self._policy.call_seconds
         with self._lock:
             if self.death is None:
                 enqueue(self._work.waiting, request)
@@ -332,6 +338,15 @@ class Supervisor:
     def violated(self, violation: ProtocolViolation) -> None:
         self.end(_broken(violation))
 
+    def hung_up(self) -> None:
+        """A jail that ends does that, and is buried at once. One that lives could never answer anything again."""
+        self._reactor.call_at(time.monotonic() + HANGUP_SECONDS, self._end_unheard)
+
+    def _end_unheard(self) -> None:
+        with self._lock:
+            if not self._ending.is_left:
+                self.end(_broken(ProtocolViolation("it has closed the socket of its answers and lives on")))
+
     def piped(self, stream: StreamName, text: str) -> None:
         self._chronicle.printed(stream, text)
         self._print(stream, text)
@@ -360,7 +375,7 @@ class Supervisor:
                 self.send_next()
                 return
         else:
-            outcome = self._recovery.answered(running.request, reply)
+            outcome = running.answered(self._recovery.answered(running.request, reply))
         try:
             # Before the next is sent: a chronicle has one request under way.
             running.request.listener.done(outcome)

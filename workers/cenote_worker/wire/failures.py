@@ -56,6 +56,7 @@ TABLE: tuple[Row, ...] = (
     Row(Failure.OUTCOME_UNKNOWN, errors.OutcomeUnknownError, grpc.StatusCode.UNKNOWN, 3),
     Row(Failure.JAIL_LOST, errors.JailLostError, grpc.StatusCode.ABORTED),
     Row(Failure.ROLLED_BACK, errors.RolledBackError, grpc.StatusCode.ABORTED, 2),
+    Row(Failure.CALL_TIMEOUT, errors.CallTimeoutError, grpc.StatusCode.DEADLINE_EXCEEDED),
     Row(Failure.PROTOCOL, errors.ProtocolViolation, grpc.StatusCode.ABORTED),
     Row(Failure.JAIL, errors.JailError, grpc.StatusCode.ABORTED),
     Row(Failure.CHECKPOINT_REFUSED, checkpoints.CheckpointRefusedError, grpc.StatusCode.FAILED_PRECONDITION),

@@ -19,6 +19,7 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
         noexec=policy.noexec,
         output=policy.output_bytes,
         cell_timeout=policy.cell_timeout or 0,
+        call_timeout=policy.call_timeout or 0,
         runtime_timeout=policy.runtime_timeout or 0,
         limits=policy.limits,
         snapshots=policy.snapshots,
@@ -47,6 +48,7 @@ def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
         noexec=message.noexec,
         output=message.output,
         cell_timeout=message.cell_timeout or None,
+        call_timeout=message.call_timeout or None,
         runtime_timeout=message.runtime_timeout or None,
         limits=message.limits,  # type: ignore[arg-type]
         snapshots=message.snapshots or "auto",  # type: ignore[arg-type]

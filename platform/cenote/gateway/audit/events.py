@@ -124,6 +124,7 @@ def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
         "millicpus": int(policy.cpus * 1000),
         "processes": policy.processes,
         "cell_timeout_us": _microseconds(policy.cell_timeout),
+        "call_timeout_us": _microseconds(policy.call_seconds),
         "runtime_timeout_us": _microseconds(policy.runtime_timeout),
         "network": _listed(policy.network.destinations) if isinstance(policy.network, Allow) else [],
         "env_names": _listed(policy.env),

@@ -11,6 +11,7 @@ from binascii import a2b_base64, b2a_base64
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_worker.frames import has_ended
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.sockets import socket_of
 
@@ -86,7 +87,7 @@ def hear(line: socket.socket, flags: int = 0) -> Heard | None:
     """The next message; None at the end of the line. Raises ValueError for what is none, BlockingIOError."""
     data, ancillary, _, _ = line.recvmsg(MAX_MESSAGE, _ONE_DESCRIPTOR, _CLOSE_ON_EXEC | flags)
     attached = _attached(ancillary)
-    if not data:
+    if not data and attached is None and has_ended(line):
         return None
     try:
         message = plain_json.loads(data)

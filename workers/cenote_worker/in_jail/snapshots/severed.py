@@ -9,9 +9,10 @@ import os
 import stat
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Final
+from functools import cached_property
+from typing import Any, Final
 
 from cenote_worker.in_jail.forking.open_files import descriptors
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -47,8 +48,8 @@ def severed_names(
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
         kinds.append(sys.modules["subprocess"].Popen)
-    nameless = set(_nameless())
-    links, pipes, common = nameless.union(links), nameless.union(pipes), _Common()
+    nameless = dict(_nameless())
+    links, pipes, common = {*nameless, *links}, {*nameless, *pipes}, _Common(nameless.values())
     names, left = list[str](), MOST_PARTS
     for name, value in list(namespace.items()):
         inner = _inner(value, left)
@@ -64,9 +65,10 @@ class _Common:
     """Memory that is written to by all copies of this process and lies in no file that has a name, as that of
     `mmap.mmap(-1, ...)` and `multiprocessing.Value`."""
 
-    def __init__(self) -> None:
+    def __init__(self, nameless: Collection[int]) -> None:
+        """nameless: sizes of the files without a name that are open, as each is that a mapping of Python's is of."""
         self._kind: type | None = getattr(sys.modules.get("mmap"), "mmap", None)
-        self._stretches: list[tuple[int, int]] | None = None
+        self._nameless = nameless
 
     def has(self, value: object) -> bool:
         if self._kind is None:  # as `multiprocessing` would have made it, too
@@ -76,20 +78,39 @@ class _Common:
             while type(value) in (array, memoryview):
                 value = value.obj if type(value) is memoryview else value.base  # type: ignore[attr-defined]
         if type(value) is self._kind:
-            return self._is_at(value)
-        return module_of(type(value)).startswith(_SHARING) and bool(self._found())
+            return (
+                self._is_of_no_file(value) if self._stretches is None else self._is_at(value, self._stretches)
+            )
+        if not module_of(type(value)).startswith(_SHARING):
+            return False
+        return bool(self._nameless if self._stretches is None else self._stretches)
 
-    def _is_at(self, memory: object) -> bool:
+    @cached_property
+    def _stretches(self) -> list[tuple[int, int]] | None:
+        """Where it is; None where that is closed to this process, as it is to each copy at `landlock`: of its own
+        folder in `/proc` the first process may read what a rule names, and no rule can name that of a later one."""
+        try:
+            return list(_written_by_all())
+        except PermissionError:
+            return None
+
+    def _is_of_no_file(self, memory: Any) -> bool:
+        """By what the mapping itself says of its file: none, or one as long as one of those without a name. One that
+        was asked to be private is told as well, since nothing but its place would tell."""
+        if memory.closed:
+            return False
+        try:
+            return memory.size() in self._nameless
+        except (OSError, ValueError):  # of no file, or of one that it does not know
+            return True
+
+    @staticmethod
+    def _is_at(memory: object, stretches: Iterable[tuple[int, int]]) -> bool:
         try:
             address = address_of(memoryview(memory))  # type: ignore[arg-type]
         except (TypeError, ValueError):  # nobody can write to it, or it was closed
             return False
-        return any(first <= address < last for first, last in self._found())
-
-    def _found(self) -> list[tuple[int, int]]:
-        if self._stretches is None:
-            self._stretches = list(_written_by_all())
-        return self._stretches
+        return any(first <= address < last for first, last in stretches)
 
 
 def _written_by_all() -> Iterator[tuple[int, int]]:
@@ -131,13 +152,13 @@ def _home(value: object) -> str:
     return home if vars(sys.modules.get(home, object)).get(qualname(kind)) is kind else ""
 
 
-def _nameless() -> Iterator[int]:
-    """Files that no folder has, and that can be written to: what is in them no state brings back."""
+def _nameless() -> Iterator[tuple[int, int]]:
+    """Files that no folder has, and that can be written to, with their sizes: no state brings back what is there."""
     for number in descriptors():
         with suppress(OSError):
             status = _fstat(number)
             if stat.S_ISREG(status.st_mode) and not status.st_nlink and _may_be_written(number):
-                yield number
+                yield number, status.st_size
 
 
 def _may_be_written(number: int) -> bool:
