@@ -101,6 +101,25 @@ class TestTiming:
         assert 13 == kernel.namespace["n"]
         assert "mean of 7 loops" in sink.out
 
+    @pytest.mark.parametrize(
+        ("options", "runs"),
+        [
+            ("-n1 -r1", 1),
+            ("-r1 -n1", 1),
+            ("-n 2 -r3", 6),
+            ("-qn4", 4),
+            ("-n3 -p5 -t", 3),
+            ("-n0", 1),
+            ("-n 2 -r 3", 6),
+        ],
+    )
+    def test_a_number_may_follow_its_letter_at_once(self, good, kernel, options, runs):
+        """As everybody writes it: a statement with effects runs as often as it says."""
+        good(f"rows = []\n%timeit {options} rows.append(1)")
+        assert runs == len(kernel.namespace["rows"])
+        good(f"%%timeit {options}\nrows.append(1)")
+        assert 2 * runs == len(kernel.namespace["rows"])
+
     def test_timeit_is_bounded(self, good):
         assert PATIENCE > good("import time\n%timeit time.sleep(0.3)").duration
 

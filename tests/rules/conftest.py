@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from cenote_worker.in_jail.rewrite import to_python
+
 Corpus = dict[str, str]
 
 
 def load_corpus(kind: str) -> Corpus:
-    """Snippets by name; a line `#: name` begins one."""
+    """Snippets by name, as rules get them: with magics as calls. A line `#: name` begins one."""
     snippets: Corpus = {}
     name = ""
     for line in (
@@ -23,7 +25,7 @@ def load_corpus(kind: str) -> Corpus:
             snippets[name] = ""
         else:
             snippets[name] += line
-    return snippets
+    return {name: to_python(code) for name, code in snippets.items()}
 
 
 @pytest.fixture(scope="session")

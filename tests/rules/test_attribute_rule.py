@@ -107,6 +107,30 @@ def test_hidden_attributes() -> None:
     assert len(checker.check_code("import json\njson._default_decoder")) == 1
 
 
+@pytest.mark.parametrize(
+    ("code", "private"),
+    [
+        ("import numpy as np\nnp.lib._utils_impl", True),
+        ("import numpy as np\nnp.lib.npyio.NpzFile._files", True),
+        ("from pandas import _libs", True),
+        ("from pandas.io.common import _get", True),
+        ("import pandas as pd\npd.DataFrame({})._get_numeric_data()", False),
+        ("from collections import namedtuple\nnamedtuple('P', 'x')._fields", False),
+        ("class A:\n    _x = 1\nA._x, A()._x", False),
+    ],
+)
+def test_what_is_private_to_a_library(code: str, private: bool) -> None:
+    """However deep in its modules and classes; objects that it made keep their own."""
+    assert private == bool(SecurityChecker([HiddenAttributeRule()]).check_code(code))
+
+
+def test_attributes_that_are_set_by_the_method_of_object() -> None:
+    """`object.__setattr__(x, name, value)` sets what `x.name = value` would."""
+    for code in ("object.__setattr__(f, 'secret', 1)", "super().__setattr__('secret', 1)"):
+        assert names(code, "secret") == {"secret"}
+    assert names("super().__setattr__('public', secret)", "secret") == set()
+
+
 def test_dynamic_attributes() -> None:
     """Names that are spelled out somewhere in sight can be told; others cannot."""
     checker = SecurityChecker([DynamicAttributeRule()])

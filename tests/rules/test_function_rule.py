@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from cenote_security.rules import FunctionRule, SecurityChecker
+from cenote_security.rules import FunctionRule, SecurityChecker, strict_rules
 
 
 def reasons(code: str, *names: str) -> list[str]:
@@ -194,3 +194,68 @@ def test_code_in_strings_is_read() -> None:
         "import pandas as pd\npd.eval('__import__(\"os\").system(1)')",
     ):
         assert reasons(code, "os.system") == ["function os.system is not allowed here"], code
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("import logging\nlogging.basicConfig(level=1)", False),
+        ("import logging\nlogging.basicConfig(filename=None)", False),
+        ("import logging\nlogging.basicConfig(**{'level': 1})", False),
+        ("import logging\nlogging.basicConfig(filename='x')", True),
+        ("from logging import basicConfig as b\nb(filename=path)", True),
+        ("import logging\nlogging.basicConfig(**{'filename': 'x'})", True),
+        ("import logging\nlogging.basicConfig(**options)", True),
+        ("import logging, functools\nfunctools.partial(logging.basicConfig, filename='x')()", True),
+    ],
+)
+def test_a_keyword_that_is_given(code: str, refused: bool) -> None:
+    """With a keyword in the name, the function is refused only where it is given that one."""
+    assert refused == bool(reasons(code, "logging.basicConfig(filename)"))
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("model.load('x', trust=True)", True),
+        ("from hub import Model\nModel.load('x', trust=True)", True),
+        ("model.load('x', trust=False)", False),
+        ("model.load('x')", False),
+        ("load('x', trust=True)", False),
+    ],
+)
+def test_a_keyword_of_a_method(code: str, refused: bool) -> None:
+    """A bare name with a keyword is a method of any object."""
+    assert refused == bool(reasons(code, "load(trust)"))
+
+
+@pytest.mark.parametrize(
+    ("code", "refused"),
+    [
+        ("timeit.timeit(lambda: f(1))", False),
+        ("timeit.timeit('f(1)', setup='from math import sqrt as f')", False),
+        ("def f(): pass\ntimeit.repeat(f, number=3)", False),
+        ("timeit.timeit()", False),
+        ("import numpy as np\ntimeit.timeit(np.zeros)", False),
+        ("timeit.timeit(text)", True),
+        ("timeit.timeit('pass', setup=text)", True),
+        ("timeit.timeit(f'{text}')", True),
+        ("timeit.Timer(read()).timeit()", True),
+        ("timeit.timeit(**options)", True),
+    ],
+)
+def test_a_text_that_is_timed(code: str, refused: bool) -> None:
+    """What is spelled out is read as code, what is not may be any code."""
+    assert refused == bool(SecurityChecker(strict_rules()).check_code(f"import timeit\n{code}"))
+
+
+def test_a_function_of_a_former_cell_is_no_text() -> None:
+    """A session remembers that a name is a function."""
+    session = SecurityChecker(strict_rules()).session()
+    assert session.check_code("def f(): pass\ng = lambda: 1") == []
+    session.succeeded()
+    assert session.check_code("import timeit\ntimeit.timeit(f), timeit.timeit(g)") == []
+    session.succeeded()
+    assert session.check_code("f = g = read()") == []
+    session.succeeded()
+    assert session.check_code("timeit.timeit(f)") != []

@@ -103,3 +103,13 @@ def test_allowed_imports_refuse_all_others() -> None:
         "module antigravity is not among those that are allowed here"
     ]
     assert reasons("import numpy\nnumpy.os", rule) == ["module os is not among those that are allowed here"]
+    private = ["module numpy._core.umath is private to its library"]
+    assert reasons("import numpy._core.umath", rule) == private
+    assert reasons("import numpy._core.umath", AllowedImportsRule({"numpy", "numpy._core"})) == []
+
+
+def test_a_star_import_brings_submodules() -> None:
+    """A name that a star may have bound may be the module."""
+    rule = ImportRule({"numpy.f2py"})
+    assert reasons("from numpy import *\nf2py.compile(x)", rule) == ["module numpy.f2py is not allowed here"]
+    assert reasons("from numpy import *\nlinalg.norm(x)", rule) == []

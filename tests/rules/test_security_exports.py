@@ -20,6 +20,7 @@ EXPECTED = [
     "HiddenAttributeRule",
     "ImportRule",
     "InstallRule",
+    "MagicRule",
     "Mount",
     "RegexRule",
     "SandboxPolicy",

@@ -8,6 +8,7 @@ from cenote_security.rules.checker import SecurityChecker
 from cenote_security.rules.functions import FunctionRule
 from cenote_security.rules.imports import AllowedImportsRule, ImportRule
 from cenote_security.rules.installs import InstallRule
+from cenote_security.rules.magics import MagicRule
 from cenote_security.rules.presets import default_rules, strict_rules
 from cenote_security.rules.regex import RegexRule
 from cenote_security.rules.rule import Context, SecurityRule
@@ -24,6 +25,7 @@ __all__ = [
     "HiddenAttributeRule",
     "ImportRule",
     "InstallRule",
+    "MagicRule",
     "RegexRule",
     "SecurityChecker",
     "SecurityError",

@@ -38,8 +38,9 @@ class SecurityChecker:
     def check_code(self, code: str) -> list[SecurityViolation]:
         """What the rules do not allow in a cell that stands alone, in the order of the code.
 
-        Code that Python cannot parse violates no rule: running it reports what is wrong with it. Raises UsageError
-        for what is no text.
+        Code that Python cannot parse violates no rule: running it reports what is wrong with it. The exception is
+        IPython's syntax: `!ls` and `%cd` are seen in a cell as it was written, too. Raises UsageError for what is no
+        text.
         """
         return self.session().check_code(code)
 

@@ -52,7 +52,7 @@ class ImportRule(UseRule):
 
 
 class AllowedImportsRule(UseRule):
-    """Forbids every module that is not in the list or within one that is."""
+    """Forbids every module that is not in the list or within one that is, and private ones (`numpy._core`)."""
 
     def __init__(self, allowed_modules: Iterable[str], *, remedy: str | None = None) -> None:
         self.allowed_modules = names_of(allowed_modules, _EXAMPLE)
@@ -65,8 +65,13 @@ class AllowedImportsRule(UseRule):
     def judge(self, use: Use) -> str | None:
         if use.kind == "unreadable module":
             return UNREADABLE
-        if use.kind == "module" and not any(is_within(use.name, allowed) for allowed in self.allowed_modules):
+        if use.kind != "module":
+            return None
+        within = [allowed for allowed in self.allowed_modules if is_within(use.name, allowed)]
+        if not within:
             return f"module {use.name} is not among those that are allowed here"
+        if all("._" in use.name[len(allowed) :] for allowed in within):
+            return f"module {use.name} is private to its library"
         return None
 
     def advice(self, use: Use) -> str:

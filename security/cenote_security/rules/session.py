@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import copy
 import threading
 from collections.abc import Callable
 
 from cenote_security.errors import UsageError
+from cenote_security.rules.magics import raw_magics
 from cenote_security.rules.nodes import NodeChecks
 from cenote_security.rules.reading.memory import Memory
 from cenote_security.rules.reading.reader import Reader
@@ -87,7 +89,7 @@ class CheckSession:
         try:
             tree = parse(code)
             if tree is None:
-                return []
+                return placed(rules.judged(raw_magics(code)), code, ast.Module([], []))
             reading = Reading(tree, rules.watch, self._memory, Recorder if rules.own else Reader)
         except (RecursionError, MemoryError):
             return [SecurityViolation(TOO_DEEP, rule="SecurityChecker", reason=TOO_DEEP)]

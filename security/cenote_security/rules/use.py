@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
 UseKind = Literal[
-    "module", "function", "method", "attribute", "unreadable module", "unreadable member", "command"
+    "module", "function", "method", "attribute", "unreadable module", "unreadable member", "command", "magic"
 ]
 
 
@@ -21,9 +21,12 @@ class Use:
         builtin (`builtins.eval`). `method`: a call of a method of an unknown object. `attribute`: an attribute
         is read, written or deleted, by any road. `unreadable module`, `unreadable member`: the code computes at
         run time which module it imports, or which member it reads of the module or value `name`. `command`: a
-        program is started; `name` is its command line as far as it is spelled out.
-    name: dotted name for modules and functions (`os.path.join`; what a call returned is written `f()`), the bare
-        name for methods and attributes. `owner`: dotted name of what an attribute belongs to, "" when unknown.
+        program is started; `name` is its command line as far as it is spelled out. `magic`: one of IPython's
+        (`%cd`, `%%bash`; `!` is a shell command, `??` shows source code, `%` and `%%` are magics that cannot be
+        told from the code).
+    name: dotted name for modules and functions (`os.path.join`; what a call returned is written `f()`, a call that
+        is given a watched keyword `f(keyword)`), the bare name for methods and attributes.
+    owner: dotted name of what an attribute belongs to, "" when unknown.
     node: where. token: the word within `node` that is meant, when no node stands for it.
     """
 
@@ -39,6 +42,7 @@ class Watch:
     """Names that a set of rules cares about. A reading looks closer at these and passes over the rest.
 
     modules: dotted modules. functions: dotted functions. methods: bare names of methods and injected functions.
+        Both may name a keyword, `logging.basicConfig(filename)`: calls that are given it, other than False and None.
     attributes: bare names. hidden: also every attribute that begins with an underscore.
     """
 
@@ -73,6 +77,16 @@ class Watch:
         """First parts of dotted names: what an unknown name of a cell most likely is, when it is called that."""
         dotted = (name for name in self.functions | self.modules if "." in name)
         return frozenset(name.partition(".")[0] for name in dotted) - {"builtins"}
+
+    @cached_property
+    def keywords(self) -> Mapping[str, tuple[str, ...]]:
+        """The keywords that are watched for, by the bare name of the function."""
+        found: dict[str, tuple[str, ...]] = {}
+        for tail in self.function_tails:
+            name, opened, keyword = tail.partition("(")
+            if opened:
+                found[name] = (*found.get(name, ()), keyword.rstrip(")"))
+        return found
 
     @cached_property
     def names(self) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +25,9 @@ __builtins__ = BUILTINS
 T = TypeVar("T")
 
 _SHELL_NAMES = ("ls", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "wc", "grep")
+_NUMBERED = re.compile(r"([nr])[ \t]*(\d+)")
+"""`%timeit`'s number of loops, and of rounds of so many loops."""
+
 _WITHOUT_EFFECT = ("matplotlib", "config", "load_ext", "reload_ext", "autoreload", "precision", "pylab")
 
 
@@ -104,9 +108,9 @@ class Magics:
         return Stopwatch()
 
     def repeat(self, options: str) -> Iterator[int]:
-        words = options.split()
-        loops = words[words.index("-n") + 1] if "-n" in words[:-1] else ""
-        return repeat(max(int(loops), 1) if loops.isdecimal() else None)
+        numbers = {letter: int(number) for letter, number in _NUMBERED.findall(options)}
+        loops, rounds = numbers.get("n"), numbers.get("r", 1)
+        return repeat(None if loops is None else max(loops, 1) * max(rounds, 1))
 
     def time_cell(self, _options: str) -> None:
         self._at_end.append(Stopwatch().stop)

@@ -28,6 +28,8 @@ _LINE_MAGIC = re.compile(r"([ \t]*)%(\w+)[ \t]*(.*)")
 _SHELL = re.compile(r"([ \t]*)!!?(.*)")
 _ASSIGNMENT = re.compile(r"([\w, \t.\[\]'\"]+=[ \t]*)([!%])(.*)")
 _QUESTION = re.compile(r"([ \t]*)(\?{0,2})([A-Za-z_][\w.]*)(\?{0,2})[ \t]*")
+_OPTIONS = re.compile(r"(?:-(?:[cotq]+|[cotq]*[nprv][ \t]*\d{1,9})[ \t]+)*(?:--[ \t]+)?")
+"""IPython's options of `%timeit`. A number may follow its letter with or without a blank: `-n1 -r 3`."""
 
 _KEEPS_BODY = {"time", "capture"}
 """Cell magics whose cell stays code as it is: they start something that the end of the cell ends."""
@@ -191,7 +193,7 @@ def _line_magic(name: str, arguments: str) -> str:
 
 def _code_of(arguments: str) -> tuple[str, str]:
     """The code after the options of `%timeit -n 10 -r 3 code`, and the options."""
-    options = re.match(r"(?:-\w+[ \t]+(?:\d+[ \t]+)?)*", arguments)
+    options = _OPTIONS.match(arguments)
     cut = options.end() if options else 0
     return arguments[cut:], arguments[:cut].strip()
 

@@ -10,10 +10,14 @@ from cenote_security.rules.reading.value import Value
 
 @dataclass(slots=True)
 class Arguments:
-    """What a call passes. Stars are spread out as far as they are known; an unknown rest is one unknown argument."""
+    """What a call passes. Stars are spread out as far as they are known; an unknown rest is one unknown argument.
+
+    more: whether there are keywords (`**options`) whose names are not known.
+    """
 
     positional: tuple[Value, ...] = ()
     named: Mapping[str, Value] | None = None
+    more: bool = False
 
     def get(self, index: int, name: str = "") -> Value:
         """The argument at the position or of the name, unknown when the call has none."""

@@ -70,11 +70,13 @@ def _arguments(reader: Reader, node: ast.Call, *, quietly: bool) -> Arguments:
             positional.append(quiet(reader, argument) if quietly else reader.visit(argument))
     if not node.keywords:
         return Arguments(tuple(positional))
-    return Arguments(tuple(positional), _keywords(reader, node, quietly=quietly))
+    named, more = _keywords(reader, node, quietly=quietly)
+    return Arguments(tuple(positional), named, more)
 
 
-def _keywords(reader: Reader, node: ast.Call, *, quietly: bool) -> dict[str, Value]:
+def _keywords(reader: Reader, node: ast.Call, *, quietly: bool) -> tuple[dict[str, Value], bool]:
     named: dict[str, Value] = {}
+    more = False
     for keyword in node.keywords:
         value = quiet(reader, keyword.value) if quietly else reader.visit(keyword.value)
         if keyword.arg is not None:
@@ -82,7 +84,9 @@ def _keywords(reader: Reader, node: ast.Call, *, quietly: bool) -> dict[str, Val
             reader.keep(keyword.arg, value)
         elif type(value) is Table:
             named.update((str(key), meaning) for key, meaning in value.entries.items())
-    return named
+        else:
+            more = True
+    return named, more
 
 
 def call(reader: Reader, node: ast.AST, function: Value, arguments: Arguments, method: str = "") -> Value:
@@ -100,7 +104,11 @@ def call(reader: Reader, node: ast.AST, function: Value, arguments: Arguments, m
     if type(function) is Getter:
         return _call_getter(reader, node, function, arguments)
     if type(function) is Partial:
-        everything = Arguments((*function.arguments, *arguments.positional), arguments.named)
+        everything = Arguments(
+            (*function.arguments, *arguments.positional),
+            {**(function.named or {}), **(arguments.named or {})},
+            function.more or arguments.more,
+        )
         return call(reader, node, function.function, everything)
     return None
 
@@ -108,29 +116,48 @@ def call(reader: Reader, node: ast.AST, function: Value, arguments: Arguments, m
 def _call_unknown(reader: Reader, node: ast.AST, method: str, arguments: Arguments) -> Value:
     if method in reader.watch.methods:
         reader.report("method", method, node)
+    if method in reader.keywords_watched and (arguments.named or arguments.more):
+        for keyword in _watched_keywords(reader, method, arguments):
+            if f"{method}({keyword})" in reader.watch.methods:
+                reader.report("method", f"{method}({keyword})", node)
     if method in ("query", "eval"):
         run_query(reader, node, arguments)
     return _call_by_method(reader, node, None, method, arguments)
+
+
+def _watched_keywords(reader: Reader, name: str, arguments: Arguments) -> list[str]:
+    """The keywords that are watched for and given, or may be; one that is False or None says no."""
+    found = []
+    for keyword in reader.keywords_watched[name]:
+        value = (arguments.named or {}).get(keyword, Const(None) if not arguments.more else None)
+        if not (type(value) is Const and (value.value is None or value.value is False)):
+            found.append(keyword)
+    return found
 
 
 def _call_by_method(reader: Reader, node: ast.AST, owner: Value, method: str, arguments: Arguments) -> Value:
     if method in ITEM_METHODS and arguments.positional:
         return item(reader, node, owner, arguments.get(0))
     if method in GETATTR_METHODS and arguments.positional:
-        return _getattr_method(reader, node, owner, arguments)
+        return _getattr_method(reader, node, owner, method, arguments)
     if method in IMPORT_METHODS and type(arguments.get(0)) is Const:
         return SPECIAL["importlib.import_module"](reader, node, arguments)
     return None
 
 
-def _getattr_method(reader: Reader, node: ast.AST, owner: Value, arguments: Arguments) -> Value:
+def _getattr_method(reader: Reader, node: ast.AST, owner: Value, method: str, arguments: Arguments) -> Value:
     """`x.__getattribute__(name)`, or unbound: `object.__getattribute__(x, name)`."""
-    if len(arguments.positional) > 1:
-        return SPECIAL["builtins.getattr"](reader, node, arguments)
-    return SPECIAL["builtins.getattr"](reader, node, Arguments((owner, *arguments.positional)))
+    function, bound = ("setattr", 2) if method == "__setattr__" else ("getattr", 1)
+    if len(arguments.positional) <= bound:
+        arguments = Arguments((owner, *arguments.positional))
+    return SPECIAL[f"builtins.{function}"](reader, node, arguments)
 
 
 def _call_path(reader: Reader, node: ast.AST, function: str, arguments: Arguments) -> Value:
+    tail = function[function.rfind(".") + 1 :]
+    if tail in reader.keywords_watched and (arguments.named or arguments.more):
+        for keyword in _watched_keywords(reader, tail, arguments):
+            reader.use_function(node, f"{function}({keyword})")
     special = SPECIAL.get(function)
     if special is not None:
         result = special(reader, node, arguments)

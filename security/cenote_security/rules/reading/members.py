@@ -49,6 +49,9 @@ def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
     value = reader.lookup(name)
     if value is Lookup.UNBOUND:
         value = _unbound(reader, name)
+        if reader.stars:
+            for path in reader.watch.modules.intersection(paths(value)):
+                reader.report("module", path, node)
     if value is not None:
         reader.mention(node, value)
     if name[:2] == "__":
@@ -87,8 +90,13 @@ def access(
 def _notice(reader: Reader, node: ast.AST, owner: Value, name: str, token: str) -> None:
     watch = reader.watch
     if name in watch.attributes or (watch.hidden and name[:1] == "_"):
-        module = next((path for path in paths(owner) if path in reader.modules), "")
+        module = next((path for path in paths(owner) if _in_module(reader, path)), "")
         reader.report("attribute", name, node, owner=module, token=token)
+
+
+def _in_module(reader: Reader, path: str) -> bool:
+    """Whether the path is a module or something in one, such as a class; not what a call returned."""
+    return path in reader.modules or ("(" not in path and path.partition(".")[0] in reader.modules)
 
 
 def member(reader: Reader, node: ast.AST, owner: Value, name: str, *, load: bool = True) -> Value:
@@ -103,7 +111,7 @@ def member(reader: Reader, node: ast.AST, owner: Value, name: str, *, load: bool
         return Bound(owner, name)
     if type(owner) is Closure and name == "__globals__":
         return "globals()"
-    return "builtins" if name == "__builtins__" else None
+    return _unknown_member(reader, node, name)
 
 
 def _unknown_member(reader: Reader, node: ast.AST, name: str) -> Value:

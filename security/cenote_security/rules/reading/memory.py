@@ -20,6 +20,9 @@ from cenote_security.rules.reading.value import (
     table,
 )
 
+SOME_FUNCTION = Partial(None, ())
+"""A function of which no more is known."""
+
 LONGEST_KEPT = 1_000
 """Characters of a constant that is remembered from one cell to the next."""
 
@@ -58,7 +61,7 @@ class Memory:
 def kept(value: Value) -> Value:
     """The value without what is too big to remember, or bound to a syntax tree."""
     if type(value) is Closure:
-        return None
+        return SOME_FUNCTION
     if type(value) is Either:
         return Either(tuple(kept(option) for option in value.options))
     if type(value) is Const and isinstance(value.value, str | bytes) and len(value.value) > LONGEST_KEPT:
@@ -67,4 +70,6 @@ def kept(value: Value) -> Value:
         return items(map(kept, value.values))
     if type(value) is Table:
         return table({key: kept(entry) for key, entry in value.entries.items()})
-    return None if type(value) is Partial or type(value) is Bound else value
+    if type(value) is Partial:
+        return SOME_FUNCTION
+    return None if type(value) is Bound else value

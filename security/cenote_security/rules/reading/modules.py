@@ -30,8 +30,9 @@ SAME_MODULE: Mapping[str, str] = {
 
 USUAL_ALIASES: Mapping[str, str] = {"np": "numpy", "pd": "pandas", "plt": "matplotlib.pyplot", "pl": "polars"}
 
-ASSUMED_MODULES = frozenset({"builtins", "importlib", "operator", "sys"})
-"""A name that nothing in sight binds, and that is called so, is taken to be the module."""
+ASSUMED_MODULES = frozenset({"_magic_", "builtins", "importlib", "operator", "sys"})
+"""A name that nothing in sight binds, and that is called so, is taken to be the module. `_magic_` is the object that
+magics and shell commands are calls of, once a cell is written as Python."""
 
 PASSED_THROUGH = names(
     """
@@ -42,7 +43,7 @@ PASSED_THROUGH = names(
 """`x.os`, for a module x, is the module os that x imported. Only names that packages do not give to submodules
 of their own: `scipy.signal`, `pyarrow.csv` and `numpy.random` are not the standard library's."""
 
-PASSED_THROUGH_BY_STDLIB = names("codecs inspect io pickle")
+PASSED_THROUGH_BY_STDLIB = names("atexit codecs copyreg inspect io linecache pickle selectors ssl")
 """The same, where x is of the standard library: `pandas.io` is pandas' own, `pathlib.io` is not pathlib's."""
 
 

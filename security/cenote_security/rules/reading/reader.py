@@ -40,6 +40,7 @@ class Reader:
         self.handlers = handlers
         self.watch = watch
         self.names_watched = watch.names
+        self.keywords_watched = watch.keywords
         self._function_tails = watch.function_tails
         self.scope = Scope("module")
         self.scope.names = dict(memory.names)

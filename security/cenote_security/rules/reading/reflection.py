@@ -9,8 +9,10 @@ from itertools import islice
 from cenote_security.rules.reading import source
 from cenote_security.rules.reading.arguments import Arguments
 from cenote_security.rules.reading.members import access, format_fields, item
+from cenote_security.rules.reading.memory import SOME_FUNCTION
 from cenote_security.rules.reading.reader import Reader
 from cenote_security.rules.reading.value import (
+    Bound,
     Closure,
     Const,
     Getter,
@@ -50,6 +52,9 @@ def _chain(reader: Reader, node: ast.AST, owner: Value, dotted: str) -> Value:
 
 def _get_field(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     """`string.Formatter().get_field("0.name", ...)` reads what a format string would."""
+    for option in options(arguments.get(0)):
+        if type(option) is not Const:
+            reader.report("unreadable member", "", node)
     for text in strings(arguments.get(0)):
         format_fields(reader, node, f"{{{text}}}")
     return None
@@ -87,7 +92,7 @@ def _getitem(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
 
 
 def _partial(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
-    return Partial(arguments.get(0), arguments.positional[1:])
+    return Partial(arguments.get(0), arguments.positional[1:], arguments.named, arguments.more)
 
 
 def _reduce(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
@@ -146,7 +151,7 @@ def _type(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     if len(arguments.positional) == 3:
         reader.use_function(node, "types.new_class")
     value = arguments.get(0)
-    if type(value) is Closure:
+    if type(value) is Closure or value == SOME_FUNCTION:
         return "types.FunctionType"
     if reader.is_module(value):
         return "types.ModuleType"
@@ -166,9 +171,88 @@ def _source(value: Value) -> str:
 
 
 def _time(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
-    for value in (arguments.get(0, "stmt"), arguments.get(1, "setup")):
+    for index, name in enumerate(("stmt", "setup")):
+        value = arguments.get(index, name)
         for text in strings(value):
             source.run_source(reader, node, text)
+        given = arguments.has(index, name)
+        if (given and _may_be_any_text(value)) or (arguments.more and not given):
+            reader.use_function(node, "timeit.Timer(text)")
+    return None
+
+
+def _may_be_any_text(value: Value) -> bool:
+    """Whether the value may be a text that the code does not spell out; a function is none."""
+    found = options(value)
+    if any(type(option) in (Closure, Partial, Getter, Bound) for option in found):
+        return False
+    # A function of a module has a dotted name; what a call returned may be anything.
+    return any(
+        option is None or (type(option) is str and ("." not in option or option.endswith("()")))
+        for option in found
+    )
+
+
+def _yaml_load(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """Without a loader, as former versions of yaml allowed it; loaders that make objects are functions as well."""
+    if not arguments.has(1, "Loader"):
+        reader.use_function(node, "yaml.unsafe_load")
+    return None
+
+
+def _backend(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`matplotlib.use("module://m")` imports m."""
+    for value in (arguments.get(0, "backend"), arguments.get(0, "newbackend")):
+        for text in strings(value):
+            if text.startswith("module://"):
+                reader.import_module(node, text.removeprefix("module://"))
+    return None
+
+
+def _sql(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`LOAD` and `INSTALL` of duckdb's SQL bring native code."""
+    for text in strings(arguments.get(0, "query")):
+        if any(statement.split()[:1] in (["install"], ["load"]) for statement in text.lower().split(";")):
+            reader.use_function(node, "duckdb.load_extension")
+    return None
+
+
+def _expression(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`sympy.simplify("x + x")` evaluates its text."""
+    for text in strings(arguments.get(0)):
+        source.run_source(reader, node, text)
+    return None
+
+
+def _formula(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`ols("y ~ log(x)", data)` evaluates its text, in which bare names are columns."""
+    for text in strings(arguments.get(0, "formula")):
+        source.read_formula(reader, node, text)
+    return None
+
+
+def _magic(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`%name` and `%%name`, written as calls."""
+    _named_magic(reader, node, "%", arguments.get(0))
+    return None
+
+
+def _cell_magic(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    _named_magic(reader, node, "%%", arguments.get(0))
+    return None
+
+
+def _named_magic(reader: Reader, node: ast.AST, marks: str, name: Value) -> None:
+    for option in options(name):
+        known = option.value if type(option) is Const and type(option.value) is str else ""
+        reader.report("magic", f"{marks}{known}", node)
+
+
+def _source_shown(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    """`name?`, and `name??`, which shows the source code as well."""
+    with_source = arguments.get(2, "with_source")
+    if not (type(with_source) is Const and with_source.value is False):
+        reader.report("magic", "??", node)
     return None
 
 
@@ -198,7 +282,17 @@ def _pandas_eval(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
+_SYMPY = "N S apart cancel diff expand factor integrate kernS limit nsimplify series simplify solve solveset together"
+_MODELS = """
+    gee glm gls glsar logit mixedlm mnlogit negativebinomial ols ordinal_gee phreg poisson probit quantreg rlm wls
+"""
+
 SPECIAL: Mapping[str, Special] = {
+    **dict.fromkeys((f"sympy.{name}" for name in _SYMPY.split()), _expression),
+    **dict.fromkeys((f"statsmodels.formula.api.{name}" for name in _MODELS.split()), _formula),
+    "_magic_.cell": _cell_magic,
+    "_magic_.inspect": _source_shown,
+    "_magic_.line": _magic,
     "asyncio.create_subprocess_exec": _start,
     "asyncio.create_subprocess_shell": _start,
     "builtins.__import__": _import,
@@ -214,6 +308,10 @@ SPECIAL: Mapping[str, Special] = {
     "builtins.type": _type,
     "builtins.vars": _namespace,
     "cProfile.run": _run,
+    **dict.fromkeys(
+        (f"duckdb.{owner}{name}" for owner in ("", "connect().") for name in ("execute", "query", "sql")),
+        _sql,
+    ),
     "functools.partial": _partial,
     "functools.reduce": _reduce,
     "importlib.__import__": _import,
@@ -222,6 +320,8 @@ SPECIAL: Mapping[str, Special] = {
     "importlib.util.find_spec": _import_module,
     "inspect.getattr_static": _getattr,
     "inspect.getmembers": _namespace,
+    "matplotlib.pyplot.switch_backend": _backend,
+    "matplotlib.use": _backend,
     "operator.attrgetter": _getters,
     "operator.getitem": _getitem,
     "operator.itemgetter": _itemgetter,
@@ -229,6 +329,8 @@ SPECIAL: Mapping[str, Special] = {
     "os.popen": _start,
     "os.system": _start,
     "pandas.eval": _pandas_eval,
+    "patsy.dmatrices": _formula,
+    "patsy.dmatrix": _formula,
     "pip.main": _start,
     "pkgutil.resolve_name": _located,
     "pydoc.locate": _located,
@@ -245,5 +347,7 @@ SPECIAL: Mapping[str, Special] = {
     "timeit.Timer": _time,
     "timeit.repeat": _time,
     "timeit.timeit": _time,
+    "yaml.load": _yaml_load,
+    "yaml.load_all": _yaml_load,
 }
 """Functions whose calls mean more than a value."""

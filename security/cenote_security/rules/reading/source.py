@@ -77,6 +77,22 @@ def read_query(reader: Reader, node: ast.AST, text: str) -> None:
     reader.scoped(outer)
 
 
+def read_formula(reader: Reader, node: ast.AST, text: str) -> None:
+    """Read a formula of patsy's: bare names are columns, unless they are called or the cell has bound them."""
+    tree = _nested(reader, text.replace("~", ",").strip())
+    if tree is None:
+        return
+    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    outer = reader.scoped(Scope("comprehension", reader.scope))
+    anchor, reader.anchor = reader.anchor, reader.anchor or node
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Name) and part not in called and reader.lookup(part.id) is Lookup.UNBOUND:
+            reader.scope.names[part.id] = None
+    reader.branch(tree.body)
+    reader.anchor = anchor
+    reader.scoped(outer)
+
+
 def _in_query(reader: Reader, name: str) -> Value:
     if not name.startswith((_MARK, "__")):
         return None

@@ -70,10 +70,12 @@ class Getter:
 
 @dataclass(slots=True)
 class Partial:
-    """What `functools.partial` made."""
+    """What `functools.partial` made. named, more: as in `Arguments`."""
 
     function: Value
     arguments: tuple[Value, ...]
+    named: Mapping[str, Value] | None = None
+    more: bool = False
 
 
 @dataclass(slots=True, eq=False)
