@@ -86,6 +86,17 @@ def imported(dotted: str) -> Location:
 KINDS: Final = ("name:", "file:", "hidden:", "module:", "import:")
 """How locations begin."""
 
+def inside(library: str) -> Location:
+    """What an installed library keeps for itself, however deep. Only who uses the library meets it."""
+    return Location(f"module:{library}{_INSIDE}")
+
+
+def is_inside(location: Location) -> bool:
+    return location.endswith(_INSIDE) and kind_of(location) == "module"
+
+
+_INSIDE: Final = ".*"
+
 LIBRARIES: Final = module("*")
 """Which libraries have something in them that user code has set: any step may meet what is set in a further one."""
 

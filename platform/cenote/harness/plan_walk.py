@@ -49,6 +49,7 @@ from cenote_worker.trace import (
     StepTrace,
     Version,
     imported,
+    is_inside,
     key_of,
     kind_of,
     name,
@@ -242,9 +243,14 @@ class Walk:
 
     def _surroundings(self) -> set[Location]:
         """What programs reach without a name: stale files and hidden state are put right before anything runs. Nobody
-        meets a module that is imported and that he does not speak of, and databases and locks only who asks."""
+        meets a module that is imported and that he does not speak of; databases and locks only who asks, and what a
+        library keeps for itself only who uses it."""
         asked = {DATABASES, LOCKS, RESULTS}
-        return {each for each in self._stale - asked if kind_of(each) not in ("name", "import")}
+        return {
+            each
+            for each in self._stale - asked
+            if kind_of(each) not in ("name", "import") and not is_inside(each)
+        }
 
     def _needs(self, position: int, step: LineStep, looked_at: Set[Location]) -> set[Location]:
         needs = set(self._course.needs.get(position, ()))

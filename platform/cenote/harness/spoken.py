@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Final
 
 from cenote_worker.results import printable
-from cenote_worker.trace import DATABASES, LIBRARIES, RESULTS, Location, key_of, kind_of
+from cenote_worker.trace import DATABASES, LIBRARIES, RESULTS, Location, is_inside, key_of, kind_of
 
 MAX_SPOKEN: Final = 200
 """Characters of one name or path."""
@@ -47,6 +47,8 @@ def spoken(location: Location) -> str:
             return "what was set in libraries"
         case "module" if location in (DATABASES, RESULTS):
             return "what DuckDB has"
+        case "module" if is_inside(location):
+            return f"what the library `{key.removesuffix('.*')}` keeps for itself"
         case "module":
             return f"attributes of the module `{key}`"
     return "anything"

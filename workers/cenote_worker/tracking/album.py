@@ -28,6 +28,7 @@ from cenote_worker.trace import (
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.facts import NOTHING
 from cenote_worker.tracking.handlers import Handlers
+from cenote_worker.tracking.library_state import LibraryState
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
 from cenote_worker.tracking.picture import UNSEEN, Picture, picture_of
@@ -56,6 +57,7 @@ class Album:
         self.namespace = namespace
         self.own_modules = own_modules
         self.patches = Patches(namespace)
+        self.libraries = LibraryState()
         self.handlers = Handlers()
         self.untouched = Untouched()
         self._pictures: dict[Location, Picture] = {}
@@ -157,6 +159,8 @@ class Album:
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
+        if content is not value:  # made for this look: what lies at its address later shares nothing with it
+            taken.holds.pop(id(content), None)
         if taken.version in self._told:
             taken = replace(taken, version=self._told[taken.version])
         self.finalizing = self.finalizing or taken.finalizes
@@ -170,7 +174,7 @@ class Album:
             each
             for each, held in known
             if held is not None
-            and (held.version[:1] == UNSEEN or each in (DATABASES, RESULTS))
+            and (held.version[:1] == UNSEEN or each in (DATABASES, RESULTS) or self.patches.is_unseen(each))
             and held.version not in self._origins
         ]
 

@@ -165,7 +165,7 @@ def _layout(cls: type) -> Layout:
     for base in mro(cls):
         if base is object:
             continue
-        if not _made_by_python(base):
+        if not made_by_python(base):
             content = next((known for known in CONTENTS if known is base), None)
             if content is None and BaseException in mro(base):
                 content = BaseException
@@ -183,7 +183,7 @@ def _layout(cls: type) -> Layout:
     return Layout(content=content, slots=tuple(slots), table=table, opaque=opaque)
 
 
-def _made_by_python(cls: type) -> bool:
+def made_by_python(cls: type) -> bool:
     """Whether a class adds nothing to its base but slots, a dictionary and weak references."""
     if not _flags(cls) & _HEAP_TYPE:
         return False

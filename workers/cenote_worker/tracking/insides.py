@@ -21,7 +21,7 @@ __builtins__ = BUILTINS
 LARGE: Final = 2_000
 """Items of a container of a library from which on it is not compared: tables of that size are nobody's settings."""
 
-_KEEPING_CACHES: Final = frozenset(
+KEEPING_CACHES: Final = frozenset(
     ("", "__main__", "_collections_abc", "abc", "ast", "asyncio", "builtins", "cenote_worker", "collections",
      "concurrent", "contextlib", "copy", "dataclasses", "datetime", "duckdb", "enum", "functools", "gc", "glob",
      "hashlib", "importlib", "inspect", "io", "itertools", "json", "math", "multiprocessing", "numpy", "operator",
@@ -54,7 +54,7 @@ def homes(found: Iterable[object]) -> Iterator[ModuleType]:
     for value in found:
         module = value if isinstance(value, ModuleType) and is_module(value) else _home(value)
         if type(module) is ModuleType and (
-            _top(module) not in _KEEPING_CACHES or module.__name__ in _WITH_TABLES
+            _top(module) not in KEEPING_CACHES or module.__name__ in _WITH_TABLES
         ):
             yield module
 

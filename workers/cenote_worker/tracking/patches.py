@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import xxhash
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import DATABASES, Location, Version, key_of, module
+from cenote_worker.trace import DATABASES, Location, Version, inside, key_of, kind_of, module
 from cenote_worker.tracking import duckdb_state
 from cenote_worker.tracking.classes import (
     Classes,
@@ -25,6 +25,7 @@ from cenote_worker.tracking.classes import (
     public_name,
     qualname,
 )
+from cenote_worker.tracking.deep_insides import is_standard, library_of
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, QUIET, called_back
 from cenote_worker.tracking.insides import (
@@ -38,6 +39,7 @@ from cenote_worker.tracking.insides import (
     items_of,
     parts_of,
 )
+from cenote_worker.tracking.library_state import Changes
 from cenote_worker.tracking.own_modules import is_of_library
 from cenote_worker.tracking.picture import fresh
 from cenote_worker.tracking.settings import FEATURES, libraries_set
@@ -47,6 +49,9 @@ __builtins__ = BUILTINS
 _SETTING: Final = frozenset(
     ("setattr", "delattr", "__dict__", "vars", "__setattr__", "update", "register", "reload", "patch")
 )
+_BY_NAME: Final = frozenset(("setattr", "delattr", "__dict__", "vars", "__setattr__"))
+"""Of those, what sets attributes whose names the code need not say."""
+
 _modules = sys.modules
 _MISSING: Final = object()
 
@@ -77,13 +82,15 @@ class Before:
     """What a step may set. tables: library objects by their dotted name, with the attributes that they had.
 
     containers: by that name and the attribute's, with the items that they had. modules: those that it calls into.
-    parts: what has no need to be spoken of, since the user's names lead to it, by its id.
+    parts: what has no need to be spoken of, since the user's names lead to it, by its id. imported: the modules that
+    were there, where the code may set something on one.
     """
 
     tables: dict[str, tuple[object, dict[str, object]]] = field(default_factory=dict)
     containers: dict[tuple[str, str], list[object]] = field(default_factory=dict)
     modules: dict[str, tuple[ModuleType, Insides]] = field(default_factory=dict)
     parts: dict[int, list[object]] = field(default_factory=dict)
+    imported: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +142,8 @@ class Patches:
         """Of libraries in which something was set that cannot be looked at: stands for all of that."""
         self._called = set[str]()
         """Libraries that are found for whom they call only."""
+        self._by_origin = set[str]()
+        """Of those, what a comparison has found: the same step makes the same of them."""
         self._features = frozenset[str]()
         self.met: dict[int, Part] = {}
         """By their ids: objects of libraries that code has spoken of, and that a user's name may lead to."""
@@ -165,7 +174,11 @@ class Patches:
             place: items_of(held, _SPOKEN_OF) for place, _, held in self._containers(facts, own_modules)
         }
         called = {str(each.__name__): each for each in homes(self._called_by(facts))}
-        modules = {key: (each, insides(each)) for key, each in called.items() if key not in own_modules}
+        modules = {
+            key: (each, insides(each))
+            for key, each in called.items()
+            if key not in own_modules and is_standard(library_of(key))
+        }
         parts = {each: self.met[each].items() for each in met.of_libraries if not self.met[each].is_seen}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
             return Before(containers=containers, modules=modules, parts=parts)
@@ -174,7 +187,8 @@ class Patches:
             dotted = self._library_name(target, own_modules)
             if dotted:
                 tables[dotted] = target, dict(_table(target))
-        return Before(tables=tables, containers=containers, modules=modules, parts=parts)
+        imported = frozenset(_modules)
+        return Before(tables=tables, containers=containers, modules=modules, parts=parts, imported=imported)
 
     def _called_by(self, facts: Facts) -> Iterator[object]:
         """What may be a module of a library that the code calls into, or a function or a class of one."""
@@ -187,11 +201,28 @@ class Patches:
         for chain in facts.chains | facts.imports:
             if chain[-1:] != "=":
                 yield self._resolve(chain.removesuffix("()"))
+        yield from self._within(facts)
         yield from map(_modules.get, met.packages)
         yield from met.classes.values()
         if "type" in facts.loads or "__class__" in facts.attributes:
             for variable in facts.loads & self._namespace.keys():
                 yield from mro(type(self._namespace[variable]))
+
+    def _within(self, facts: Facts) -> Iterator[object]:
+        """Classes and modules that the code may get from modules that it has or imports, whatever it calls them: an
+        alias that the same code binds leads nowhere before it runs."""
+        loaded = (self._namespace.get(each) for each in facts.loads)
+        waiting = [each for each in (*loaded, *map(_modules.get, facts.imports)) if each is not None]
+        waiting = [each for each in waiting if is_module(each) or is_class(each)]
+        met = set(map(id, waiting))
+        while waiting:
+            table = _table(waiting.pop())
+            found = (table.get(key) for key in facts.attributes)
+            for each in [each for each in found if each is not None and (is_class(each) or is_module(each))]:
+                if id(each) not in met:
+                    met.add(id(each))
+                    waiting.append(each)
+                    yield each
 
     def _containers(
         self, facts: Facts, own_modules: Mapping[str, ModuleType]
@@ -206,14 +237,14 @@ class Patches:
                     yield place, home, held
 
     def after(
-        self, before: Before, facts: Facts, libraries: frozenset[str], own_modules: Mapping[str, ModuleType]
+        self, before: Before, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]
     ) -> set[str]:
         """Notes what is another object now, and what the code has certainly set, though it be to the same value.
 
         Modules do not count: libraries import parts of themselves late. Gives the names of libraries which may have
         been handed anything.
         """
-        unseen = self._after_calls(facts, libraries, own_modules) | self._inside(before)
+        unseen = self._after_calls(facts, met.packages, own_modules) | self._inside(before)
         unseen |= self._on_results(facts, own_modules) | self._on_parts(before)
         self._meet(facts, own_modules)
         for chain in facts.chains:
@@ -237,7 +268,41 @@ class Patches:
                     continue
                 if by_name or not _is_wrapped(was.get(key), value):
                     self._keys(dotted, target).add(key)
+        return unseen | self._on_new(before, facts, met, own_modules)
+
+    def _on_new(
+        self, before: Before, facts: Facts, met: MetInLibraries, own_modules: Mapping[str, ModuleType]
+    ) -> set[str]:
+        """Notes what was set on modules and classes that the same code has imported for the first time: nobody knows
+        what they had before."""
+        by_name = not _BY_NAME.isdisjoint(facts.loads | facts.attributes)
+        unseen = set[str]()
+        for target in self._targets(facts, met) if facts.sets or by_name else ():
+            dotted = self._library_name(target, own_modules)
+            if not dotted or dotted in before.tables or not self._is_new(dotted, before):
+                continue
+            table = _table(target)
+            if keys := {key for key in facts.sets & table.keys() if self._is_users(table[key])}:
+                self._keys(dotted, target).update(keys)
+            if by_name:
+                self._keys(dotted, target)
+                self._unseen[dotted] = fresh()
+                unseen.add(dotted)
         return unseen
+
+    def _is_new(self, dotted: str, before: Before) -> bool:
+        """Whether the module, or that of the class, was not imported before the code ran."""
+        while dotted and dotted not in _modules:
+            dotted = dotted.rpartition(".")[0]
+        return before.imported is not None and dotted not in before.imported
+
+    def _is_users(self, value: object) -> bool:
+        """Whether an attribute of a class may have been set: a library's own functions and descriptors were not."""
+        while type(value) in (classmethod, staticmethod, property):
+            value = value.fget if type(value) is property else value.__func__  # type: ignore[attr-defined]
+        if type(value) is FunctionType:
+            return value.__globals__ is self._namespace
+        return "__get__" not in {key for base in mro(type(value)) for key in attributes(base)}
 
     def _holder(self, chain: str, own_modules: Mapping[str, ModuleType]) -> str:
         """The module of a library that has an object on which something was set; empty if it is no such object."""
@@ -342,6 +407,21 @@ class Patches:
             self._unseen[_FUTURE] = " ".join(sorted(self._features))
         return unseen
 
+    def changed(self, changes: Changes) -> None:
+        """What a comparison of libraries has found. Only their users meet what they keep for themselves."""
+        for library in changes.changed:
+            self.changed_inside(library, inside(library))
+            self._by_origin.add(key_of(inside(library)))
+        of_process = {each: _modules.get(each) for each in changes.process}
+        for dotted, target in {**changes.set_on, **of_process}.items():
+            self._keys(dotted, target)
+            self._unseen[dotted] = fresh()
+            self._by_origin.add(dotted)
+
+    def is_unseen(self, location: Location) -> bool:
+        """Whether all that is known of what was set there is which step did it."""
+        return kind_of(location) == "module" and key_of(location) in self._by_origin
+
     def changed_inside(self, library: str, part: Location) -> None:
         """It has something of its own that nobody can look at, which only those meet who use it."""
         self._keys(key_of(part), _modules.get(library))
@@ -358,7 +438,7 @@ class Patches:
         target, keys = self.found[dotted]
         table = _table(target)
         values = {key: table[key] for key in sorted(keys) if key in table}
-        unseen = self._unseen.get(dotted), called_back(dotted)
+        unseen = self._unseen.get(dotted), tuple(called_back(dotted))
         return values | {"": unseen} if any(unseen) else values
 
     def _resolve(self, chain: str) -> object:

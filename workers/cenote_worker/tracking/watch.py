@@ -23,6 +23,7 @@ from cenote_worker.trace import (
     Version,
     hidden,
     imported,
+    inside,
     key_of,
     kind_of,
     module,
@@ -32,7 +33,8 @@ from cenote_worker.tracking import anything, databases, duckdb_state, due, pickl
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.facts import NOTHING, Facts, facts_of_cell
+from cenote_worker.tracking.deep_insides import library_of
+from cenote_worker.tracking.facts import NOTHING, Facts, facts_of, facts_of_cell
 from cenote_worker.tracking.file_watch import FileWatch, unseen_by
 from cenote_worker.tracking.files import SEVERAL_NAMES, Files
 from cenote_worker.tracking.footprint import Reach, bound_only
@@ -94,6 +96,7 @@ class Watch:
             self._roots |= found
             before |= album.reach(found, budget)
             self._met = Met(album, before)
+        before |= self._look_inside(budget)
         if _NAMES & (facts | self._met.facts).sets:
             before |= album.covering_any(before)
         touched = before | album.sharing_any(before) | {name(each) for each in facts.stores}
@@ -126,7 +129,7 @@ class Watch:
         bound = self._bound()
         patches = self._album.patches
         everything, own = self._cell | self._met.facts, self._own_modules.found
-        self._lend(patches.after(self._patchable, everything, self._met.packages, own), bound, budget)
+        self._lend(patches.after(self._patchable, everything, self._met, own), bound, budget)
         databases.look_for_more(everything, self._met.packages | self._cell.imports)
         asked = self._ask_duckdb(everything)
         named = self._named() | (asked or set())
@@ -136,6 +139,7 @@ class Watch:
             self._roots.discard(name("_"))  # nothing was displayed; what was before is not looked at
         kin = self._album.described_by(bound)
         self._look_again(bound.union(*kin.values()), budget)
+        self._look_again_inside(bound, budget)
         for each in bound & self._lent.keys():
             self._album.hand_on(each, self._lent[each])
         facts = self._cell | self._met.facts
@@ -189,7 +193,46 @@ class Watch:
             self._album.forget()
         return trace
 
+    def _look_inside(self, budget: Budget) -> set[Location]:
+        """What the libraries keep for themselves that the step may use. Gives what that leads to, and itself."""
+        album, own = self._album, self._own_modules.found.keys()
+        inner = {library_of(each) for each in self._cell.imports | self._met.facts.imports}
+        found = set[Location]()
+        while True:
+            used = inner | {library_of(each) for each in self._met.packages}
+            self._looks = album.libraries.before(used, own)
+            new = {inside(each) for each in self._looks.insides} - self._roots
+            if not new:
+                return found
+            self._roots |= new
+            found |= album.reach(new, budget)
+            self._met = self._met.and_also(Met(album, found))
+
     # -- after the step --
+
+    def _look_again_inside(self, bound: set[Location], budget: Budget) -> None:
+        """What these libraries keep now. They have of the user's what they hold, and what its code speaks of."""
+        album, own = self._album, self._own_modules.found.keys()
+        within = [facts_of(each) for part in self._parts for each in part.co_consts if type(each) is CodeType]
+        inner = {each for facts in (*within, self._met.facts) for each in facts.imports}
+        used = {library_of(each) for each in inner | self._met.packages}
+        changes = album.libraries.after(self._looks, used, own)
+        if not changes.looked:
+            return
+        album.patches.changed(changes)
+        lent = set[Location]()
+        for facts in map(facts_of, changes.codes):
+            lent |= {name(each) for each in facts.loads | facts.stores}
+        if changes.changed:
+            lent |= album.holding(changes.held)
+        if any(each.blind for each in changes.changed.values()):
+            lent |= self._code(bound)
+        for library in changes.changed:
+            album.lend(inside(library), lent, anew=False)
+        for dotted in changes.set_on:
+            album.lend(module(dotted), self._code(bound), anew=False)
+        self._roots |= {inside(each) for each in changes.looked}
+        self._look_again({*self._roots, *map(module, changes.set_on), *map(module, changes.process)}, budget)
 
     def _named(self) -> set[Location]:
         """Of the user's, what pickles and other texts named: the code of none of them says so."""
@@ -295,7 +338,7 @@ class Watch:
         """Unless it is constant. One that was bound twice may be, too: the second may lie where the first one did."""
         variable = key_of(location)
         stored = variable in self._cell.stores or variable in self._met.facts.stores
-        return stored or not self._album.is_constant(location)
+        return stored or kind_of(location) == "module" or not self._album.is_constant(location)
 
     def _compare(
         self, bound: set[Location], failure: str, budget: Budget
