@@ -132,10 +132,10 @@ def test_what_cannot_be_carried_is_refused_with_the_reason(
 
 
 def test_a_value_that_cannot_be_rebuilt_changes_nothing(runtime: PythonRuntime) -> None:
-    code = "class C:\n    def __setstate__(self, state):\n        raise ValueError('no')\nx = C()\nx.a = 1"
+    code = "def make(): raise ValueError('no')\nclass C:\n    def __reduce__(self): return make, ()\nx = C()"
     ran(runtime, code)
     ran(runtime, "x = C = 'live'")
-    assert "it cannot be rebuilt: ValueError: no" == carry(runtime, 1, name("x"), name("C"))
+    assert "it cannot be rebuilt: ValueError: no" == carry(runtime, 1, *map(name, ("x", "C", "make")))
     assert "('live', 'live')" == runtime.execute("x, C").value
 
 

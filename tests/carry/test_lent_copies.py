@@ -21,11 +21,11 @@ def test_whoever_asks_for_a_copy_that_is_not_there_hears_the_end_at_once() -> No
 
 def test_a_copy_that_is_lent_stays_what_it_was(runtime: PythonRuntime) -> None:
     """What a class does while it is pickled, it does to a fork of the copy."""
-    code = "seen = []\nclass C:\n    def __getstate__(self):\n        seen.append(1)\n        return list(seen)\n"
-    ran(runtime, f"{code}    def __setstate__(self, state):\n        self.state = state\nx = C()")
+    code = "seen = []\nclass C:\n    def __reduce__(self):\n        seen.append(1)\n        return make, (list(seen),)\n"
+    ran(runtime, f"{code}def make(state):\n    c = C()\n    c.state = state\n    return c\nx = C()")
     ran(runtime, "x = None")
     for _ in range(2):
-        assert "" == carry(runtime, 1, name("x"), name("C"), name("seen"))
+        assert "" == carry(runtime, 1, name("x"), name("C"), name("seen"), name("make"))
         assert "[1]" == runtime.execute("x.state").value
     runtime.rollback(1)
     assert "[]" == runtime.execute("seen").value

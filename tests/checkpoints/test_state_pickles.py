@@ -36,6 +36,9 @@ def refilled(namespace: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {}
     for group in grouped(names_of(namespace), namespace, {}).groups:
         made.update(load([memoryview(bytearray(part)) for part in group.parts], landing))
+        fresh.update(made)
+    for name in made:
+        del fresh[name]
     fresh.update((name, made[name]) for name in names_of(namespace) if name in made)
     return fresh
 

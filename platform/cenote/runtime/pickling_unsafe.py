@@ -21,6 +21,7 @@ from typing import Any
 import cloudpickle
 
 from cenote_security.errors import NotCopiedError, NotTransferableError
+from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
@@ -111,6 +112,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = super().reducer_override(obj)
         if isinstance(obj, type) and reduced is not NotImplemented:
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj
+            return reduced_class(obj, reduced, numbered=True)
         return reduced
 
 

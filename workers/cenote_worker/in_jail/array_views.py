@@ -12,6 +12,7 @@ import sys
 from typing import Any, Final
 
 from cenote_security.sealed import PrivatePages
+from cenote_worker.in_jail.instances_kept import says_how_to_pickle
 
 _MEMORIES: Final = (bytearray, array.array)
 
@@ -20,19 +21,99 @@ View = tuple[object, int, tuple[int, ...], tuple[int, ...], Any, bool]
 
 
 def view_of(value: Any) -> View | None:
-    """How an array lies in memory that something else owns; None for anything that owns its memory or is no array.
-
-    Subclasses of arrays are none either: what makes them up is theirs to say.
-    """
+    """How a plain array lies in memory that something else owns; None for one that owns its own, and no array."""
     numpy = sys.modules.get("numpy")
     if numpy is None or type(value) is not numpy.ndarray:
         return None
     owner = _owner(value.base, numpy)
     if owner is None:
         return None if value.flags.forc else _permuted(value)
+    return owner, *_within(owner, value, numpy)
+
+
+def owned_view(value: Any) -> View | None:
+    """A plain array as one that owns its memory, though it is a view of it."""
+    return None if value.flags.forc else _permuted(value)
+
+
+def _within(owner: Any, value: Any, numpy: Any) -> tuple[int, tuple[int, ...], tuple[int, ...], Any, bool]:
     start = value.__array_interface__["data"][0]
     offset = start - _address(owner, numpy)
-    return owner, offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
+    return offset, value.shape, value.strides, value.dtype, bool(value.flags.writeable)
+
+
+def derived_view(value: Any) -> tuple[View, bool] | None:
+    """How an array of a class derived from numpy's lies in memory, and whether that is its own: then it comes as a
+    plain array over it. None for anything else, and for one that a library pickles in a way of its own."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or type(value) is numpy.ndarray or not isinstance(value, numpy.ndarray):
+        return None
+    if _says_library(type(value), numpy.ndarray):
+        return None
+    owner = _owner(value.base, numpy)
+    if owner is not None:
+        return (owner, *_within(owner, value, numpy)), False
+    plain = numpy.ndarray.view(value, numpy.ndarray)
+    return (plain, *_within(plain, value, numpy)), True
+
+
+def derived(cls: Any, *view: Any) -> Any:
+    """An array of this class over memory that was rebuilt."""
+    numpy = importlib.import_module("numpy")
+    return numpy.ndarray.view(over_memory(*view), cls)
+
+
+def record_within(value: Any) -> tuple[Any, ...] | None:
+    """The memory in which a record of a table lies, where in it, and the record's type; None for any other value."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.void) or value.dtype.names is None or value.base is None:
+        return None
+    owner = value.base if isinstance(value.base, numpy.ndarray) else None
+    if owner is not None:
+        inner = _owner(owner.base, numpy)
+        owner = owner if inner is None else inner
+    if owner is None:
+        return None
+    return owner, value.__array_interface__["data"][0] - _address(owner, numpy), value.dtype
+
+
+def record(owner: Any, offset: int, dtype: Any) -> Any:
+    return over_memory(owner, offset, (), (), dtype, writeable=True)[()]
+
+
+def number_within(value: Any) -> tuple[Any, ...] | None:
+    """The class of an object of `ctypes` that lies in memory of another one, that memory, and where in it; None for
+    any other value."""
+    if type(type(value)).__module__ != "_ctypes":
+        return None
+    ctypes: Any = sys.modules["ctypes"]
+    owner = value._b_base_
+    if owner is not None:
+        return type(value), owner, ctypes.addressof(value) - ctypes.addressof(owner)
+    held = value._objects
+    for view in held.values() if type(held) is dict else (held,):
+        if type(view) is memoryview and isinstance(view.obj, _MEMORIES):
+            start = (
+                ctypes.addressof((ctypes.c_char * len(view.obj)).from_buffer(view.obj))
+                if len(view.obj)
+                else 0
+            )
+            return type(value), view.obj, ctypes.addressof(value) - start
+    return None
+
+
+def number(cls: Any, owner: Any, offset: int) -> Any:
+    return cls.from_buffer(owner, offset)
+
+
+def _says_library(cls: type, array: type) -> bool:
+    """Whether a library other than numpy has a way of its own to pickle arrays of this class."""
+    for base in cls.__mro__[: cls.__mro__.index(array)]:
+        if base.__module__.partition(".")[0] == "numpy":
+            continue
+        if says_how_to_pickle(base, alone=True):
+            return True
+    return False
 
 
 def lies_in_file(value: Any) -> bool:
@@ -79,7 +160,16 @@ def over_memory(
 ) -> Any:
     """The same view of memory that was rebuilt."""
     numpy = importlib.import_module("numpy")
-    if isinstance(memory, numpy.ndarray) and dtype.hasobject:
+    if isinstance(memory, numpy.ndarray) and type(memory) is not numpy.ndarray:
+        memory = numpy.ndarray.view(memory, numpy.ndarray)
+    if isinstance(memory, numpy.ndarray) and (offset, shape, strides, dtype) == (
+        0,
+        memory.shape,
+        memory.strides,
+        memory.dtype,
+    ):
+        view = memory[...]
+    elif isinstance(memory, numpy.ndarray) and dtype.hasobject:
         flat = memory.reshape(-1, order="A")[offset // memory.itemsize :] if memory.size else memory
         view = numpy.lib.stride_tricks.as_strided(flat, shape, strides)
     else:
@@ -121,8 +211,6 @@ def _owner(base: Any, numpy: Any) -> Any:
     """
     while base is not None:
         if isinstance(base, numpy.ndarray):
-            if type(base) is not numpy.ndarray:
-                return None
             inner = _owner(base.base, numpy)
             return base if inner is None else inner
         if isinstance(base, memoryview):

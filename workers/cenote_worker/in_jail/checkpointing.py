@@ -224,6 +224,7 @@ class Checkpointing:
                 rebuilding.repeat(checkpoint_pb2.RepeatedStep.FromString(bytes(parts[0])))
             case jail_pb2.RestorePiece.REBUILT:
                 rebuilding.end(checkpoint_pb2.RebuildEnd.FromString(bytes(parts[0])))
+                self._namespace.update(self._restored)
                 self._files.clear()
             case jail_pb2.RestorePiece.GIVEN:
                 places = checkpoint_pb2.RebuildGiven.FromString(bytes(parts[1]))
@@ -242,9 +243,14 @@ class Checkpointing:
     def _restore_group(self, parts: list[memoryview]) -> None:
         """The last part has the digests of those before it."""
         *parts, known = parts
-        self._restored.update(load(parts, self.landing()))
+        self._found(load(parts, self.landing()))
         if self._kernel.tracker is not None:
             self._kernel.tracker.learn(zip(parts, split_digests(bytes(known)), strict=True))
+
+    def _found(self, values: dict[str, object]) -> None:
+        """Names are bound as they come: code that runs while others are rebuilt may ask for them."""
+        self._restored.update(values)
+        self._namespace.update(values)
 
     def _take_process(self, parts: list[memoryview]) -> None:
         self._process = load(parts, self.landing())
@@ -262,7 +268,7 @@ class Checkpointing:
             if there.issuperset(names):
                 continue
             try:
-                self._restored.update(load(parts, self.landing()))
+                self._found(load(parts, self.landing()))
             except Exception as error:
                 if not partial:
                     named = ", ".join(names[:_MOST_NAMED])

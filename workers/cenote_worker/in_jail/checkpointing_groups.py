@@ -7,14 +7,13 @@ nothing but a longer stream: chunks are shared across groups.
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 
 from cenote_worker.in_jail.bounded import bounded_str
-from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
+from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, pickled
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -78,7 +77,10 @@ class _Grouping:
                 atoms.append(name)
             else:
                 self._add(name, value)
-        groups = [self._joined(members) for members in self._members().values()]
+        # Code that runs while values are rebuilt, as `__setstate__`, finds functions and classes by their names.
+        code = {name for name, value in self._namespace.items() if isinstance(value, type | FunctionType)}
+        ordered = sorted(self._members().values(), key=lambda members: not code.issuperset(members))
+        groups = [self._joined(members) for members in ordered]
         if atoms:
             groups.insert(0, self._pickled(tuple(atoms))[0])
         return Grouped(tuple(groups), self._refused)
@@ -103,10 +105,8 @@ class _Grouping:
             self._owners.setdefault(met, name)
 
     def _pickled(self, names: tuple[str, ...]) -> tuple[PickledGroup, _Memo]:
-        stream, buffers = io.BytesIO(), list[memoryview]()
-        pickler = StatePickler(stream, buffers, self._namespace, self._anchors)
-        pickler.dump({name: self._namespace[name] for name in names})
-        return PickledGroup(names, (stream.getbuffer(), *buffers)), pickler.memo.copy()
+        parts, met = pickled({name: self._namespace[name] for name in names}, self._namespace, self._anchors)
+        return PickledGroup(names, tuple(parts)), met
 
     # -- who belongs to whom --
 
@@ -135,12 +135,16 @@ def _is_small_atom(value: object) -> bool:
     kind = type(value)
     if isinstance(value, ModuleType) and kind is ModuleType:
         return sys.modules.get(value.__name__) is value
+    if kind in (float, complex) and value != value:
+        return False  # a dictionary finds it by identity
     return kind in _ATOMS and (not isinstance(value, str | bytes) or len(value) <= _SMALL)
 
 
 def _has_identity(value: object) -> bool:
     """Whether it matters that two variables lead to the same object, not to two equal ones."""
     kind = type(value)
+    if kind in (float, complex):
+        return value != value
     if kind in _ATOMS or kind in _EQUAL or kind.__module__ == "numpy.dtypes":
         return False
     if isinstance(value, type | FunctionType):

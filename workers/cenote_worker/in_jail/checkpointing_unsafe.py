@@ -15,23 +15,39 @@ import functools
 import importlib
 import io
 import pickle
-import re
+import struct
 import sys
 import types
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
 import cloudpickle
 
+from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import reduced_code
-from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
+from cenote_worker.in_jail.array_views import (
+    copied_from,
+    derived,
+    derived_view,
+    lies_in_file,
+    number,
+    number_within,
+    over_memory,
+    owned_view,
+    plain_bytes_of,
+    record,
+    record_within,
+    view_of,
+)
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
+from cenote_worker.in_jail.instances_kept import InstancesKept, fill_bare, held_by
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.in_jail.rows import reduced_row
+from cenote_worker.in_jail.stale_keys_unsafe import KeysNotKeptError, fill, stale_tables
 from cenote_worker.late_types_unsafe import class_of_table, reduced_late_type
 from cenote_worker.pickled_unsafe import OUT_OF_BAND, setting_aside
 from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
@@ -39,10 +55,14 @@ from cenote_worker.tensors_unsafe import TensorNotKeptError, reduced_tensor
 _TABLES: tuple[Any, ...] = ({}, {}.values(), {}.items())
 _OVER_TABLES = {type(iter(each)) for each in (*_TABLES, *map(reversed, _TABLES), set(), OrderedDict())}
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
-_CLASS_TRACKER = re.compile(r"[0-9a-f]{32}").fullmatch
 _LANDING = "Landing."
-_BASES, _BODY = 2, 3
-"""Which arguments of cloudpickle's skeleton of a class are its bases, and the body that it is made with."""
+_CONTAINERS = frozenset((dict, list, set))
+_HOMES_OF_NAN = ("numpy", "math")
+_NANS = (b"G\x7f\xf8", b"G\xff\xf8")
+"""How a NaN begins in a pickle."""
+
+_MOST_ASKED = 20
+"""Classes that are asked one after the other how they are pickled, each in another try."""
 
 _SENTINELS = {
     id(value): name
@@ -67,23 +87,33 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         anchors: Anchors,
         *,
         owned: int = 0,
+        asked: Collection[type] = (),
+        trial: bool = False,
     ) -> None:
         """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
-        stored in, which can neither be resized nor say that they own it."""
+        stored in, which can neither be resized nor say that they own it. asked: see InstancesKept. trial: this only
+        finds out whether a value can be pickled."""
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
         self._owned = owned
+        self._own_memory: set[int] = set()
+        """Plain arrays over memory that an array of another class owns, which is made as a view of such a one."""
+        self._asked = asked
+        self.instances = InstancesKept(asked, (lambda _: False) if trial else self._can)
 
-    def dump(self, obj: Any) -> Any:
-        """Raises NotKept for a container that a library has: those are always pickled by their content."""
-        done = super().dump(obj)
-        if any(kind == "library" for kind, _ in self._anchors.values()):
-            met = self.memo.copy()
-            if any(type(met[each][1]) in (dict, list, set) for each in met.keys() & self._anchors.keys()):
-                raise NotKept("it is, or holds, a container that a library has")
-        return done
+    def met(self) -> dict[int, tuple[int, object]]:
+        """Every object that it met, by identity."""
+        return self.memo.copy()  # type: ignore[no-any-return]
+
+    def _can(self, value: object) -> bool:
+        trial = type(self)(io.BytesIO(), [], self._namespace, self._anchors, asked=self._asked, trial=True)
+        try:
+            trial.dump(value)
+        except Exception:
+            return False
+        return True
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -123,8 +153,17 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             raise NotKept("a memoryview would come back as a copy")
         if lies_in_file(obj):
             raise NotKept("an array that lies in a file would come back as a copy")
-        if (view := view_of(obj)) is not None:
+        if (view := owned_view(obj) if id(obj) in self._own_memory else view_of(obj)) is not None:
             return over_memory, view
+        if (lying := derived_view(obj)) is not None:
+            (memory, *where), is_own = lying
+            if is_own:
+                self._own_memory.add(id(memory))
+            return derived, (kind, memory, *where), held_by(obj), None, None, fill_bare
+        if (inside := record_within(obj)) is not None:
+            return record, inside
+        if (inside := number_within(obj)) is not None:
+            return number, inside
         if (array := self._array(obj)) is not None:
             return array
         if id(obj) in _SENTINELS:
@@ -139,8 +178,10 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return getattr, (importlib.import_module("numpy"), "nan")
         if (late := reduced_late_type(obj)) is not None:
             return late
+        if (instance := self.instances.reduced(obj)) is not None:
+            return instance
         reduced = super().reducer_override(obj)
-        return _as_it_was(obj, reduced) if isinstance(obj, type) else reduced
+        return reduced_class(obj, reduced, numbered=False) if isinstance(obj, type) else reduced
 
     def _function(self, function: types.FunctionType, home: tuple[str, ...]) -> Any:
         """Its cells are filled afterwards: they may hold the function itself. home: see Landing.function."""
@@ -189,6 +230,82 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         if (table := reduced_late_type(cell)) is not None:
             return table
         return types.CellType, (), _contents(cell), None, None, Landing.fill_cell
+
+
+class IdentityPickler(StatePickler):
+    """Also tells apart what pickle takes for a mere value: NaNs, which a dictionary finds by identity alone, and
+    containers that a library has. That takes a call for each object."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._nans: dict[int, tuple[int, object]] = {}
+
+    def persistent_id(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind is float:
+            return self._nan(obj) if obj != obj else None
+        if kind in _CONTAINERS and id(obj) in self._anchors:
+            return "anchor", *self._anchors[id(obj)]
+        return None
+
+    def _nan(self, obj: float) -> tuple[object, ...]:
+        for home in _HOMES_OF_NAN:
+            if obj is getattr(sys.modules.get(home), "nan", None):
+                return "nan", home
+        place, _ = self._nans.setdefault(id(obj), (len(self._nans), obj))
+        return "nan", place, struct.pack("<d", obj)
+
+    def met(self) -> dict[int, tuple[int, object]]:
+        return super().met() | self._nans
+
+
+def pickled(
+    value: object,
+    namespace: Mapping[str, object],
+    anchors: Anchors,
+    *,
+    owned: int = 0,
+    more: Callable[[Iterable[object]], list[Repair]] = lambda _: [],
+) -> tuple[list[memoryview], dict[int, tuple[int, object]]]:
+    """The stream and its buffers, and every object that was met, by identity. more: further repairs that it needs.
+
+    Raises NotKept, and whatever pickling the value raises.
+    """
+    asked = set[type]()
+    make = StatePickler
+    while True:
+        stream, buffers = io.BytesIO(), list[memoryview]()
+        pickler = make(stream, buffers, namespace, anchors, owned=owned, asked=asked)
+        try:
+            pickler.dump(value)
+        except Exception:
+            kind = pickler.instances.last
+            if kind is None or kind in asked or len(asked) >= _MOST_ASKED:
+                raise
+            asked.add(kind)
+            continue
+        met = pickler.met()
+        if make is StatePickler and _needs_identities(stream, met, anchors):
+            make = IdentityPickler
+            continue
+        values = [each for _, each in met.values()]
+        try:
+            repairs = [("keys", *each) for each in stale_tables(values)] + more(values)
+        except KeysNotKeptError as error:
+            raise NotKept(str(error)) from None
+        if repairs:
+            pickler.dump(repairs)
+        return [stream.getbuffer(), *buffers], met
+
+
+Repair = tuple[str, object, object]
+"""What is made of an object when all is there: the kind of a change, the object, and what the change takes."""
+
+
+def _needs_identities(stream: io.BytesIO, met: Mapping[int, tuple[int, object]], anchors: Anchors) -> bool:
+    if any(mark in stream.getvalue() for mark in _NANS):
+        return True
+    return any(type(met[each][1]) in _CONTAINERS for each in met.keys() & anchors.keys())
 
 
 Anchors = Mapping[int, tuple[str, str]]
@@ -240,8 +357,28 @@ class StateUnpickler(pickle.Unpickler):
 
     def __init__(self, parts: list[memoryview], landing: Landing) -> None:
         stream, *buffers = parts
-        super().__init__(io.BytesIO(stream), buffers=buffers)
+        self._stream = io.BytesIO(stream)
+        super().__init__(self._stream, buffers=buffers)
         self._landing = landing
+        self._nans: dict[int, float] = {}
+
+    def repaired(self, ways: Mapping[str, Callable[[Any, Any], None]]) -> Any:
+        """What was stored, with its repairs. ways: how those are made whose kinds are not known here."""
+        value = self.load()
+        if self._stream.tell() < len(self._stream.getbuffer()):
+            for kind, one, change in self.load():
+                {"keys": fill, **ways}[kind](one, change)
+        return value
+
+    def persistent_load(self, told: Any) -> Any:
+        match told:
+            case ("nan", int(place), data):
+                return self._nans.setdefault(place, struct.unpack("<d", data)[0])
+            case ("nan", home):
+                return importlib.import_module(home).nan
+            case ("anchor", kind, name):
+                return self._landing.anchor(kind, name)
+        raise pickle.UnpicklingError(f"{told!r} stands for nothing")
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name.startswith(_LANDING):
@@ -251,7 +388,7 @@ class StateUnpickler(pickle.Unpickler):
 
 def load(parts: list[memoryview], landing: Landing) -> Any:
     """What was stored, in a jail; its buffers are this process's private pages. Raises whatever its code raises."""
-    return StateUnpickler(parts, landing).load()
+    return StateUnpickler(parts, landing).repaired({})
 
 
 def dump_process(
@@ -351,45 +488,11 @@ def _maker(function: types.FunctionType) -> str:
     return str(home) if found is not function or function.__module__ == "__main__" else ""
 
 
-def _as_it_was(cls: type, reduced: Any) -> Any:
-    """How cloudpickle reduces a class, but with the slots that it was made with, its attributes in their order, and
-    without its number.
-
-    cloudpickle numbers classes at random, to know them again. Here an equal state has equal bytes.
-    """
-    if not isinstance(reduced, tuple):
-        return reduced
-    make, arguments, *rest = reduced
-    plain: list[Any] = [
-        None if isinstance(each, str) and _CLASS_TRACKER(each) else each for each in arguments
-    ]
-    body = vars(cls)
-    if (
-        type(cls) is type and "__orig_bases__" in body
-    ):  # with these, `NamedTuple` would make another class out of it
-        plain[_BASES] = cls.__bases__
-        plain[_BODY] = plain[_BODY] | {"__orig_bases__": body["__orig_bases__"]}
-    if "__slots__" in body and isinstance(plain[_BODY], dict):
-        plain[_BODY] = plain[_BODY] | {"__slots__": body["__slots__"]}
-    if rest:  # none of a type of the library
-        (attributes, slots), *rest = rest
-        rest = [(_in_order(attributes, body), slots), *rest]
-        if make is cloudpickle.cloudpickle._make_skeleton_class:
-            rest[3:] = [_filled]
-    return make, tuple(plain), *rest
-
-
 def _filled(cls: type, state: Any) -> Any:
-    """A base class may have set attributes on it when it was made, which come in their order with the others."""
+    """For stored states of earlier versions. A base class may have set attributes on it when it was made, which
+    come in their order with the others."""
     attributes, _ = state
     for key in attributes.keys() & vars(cls).keys():
         if key[:2] != "__":
             delattr(cls, key)
     return cloudpickle.cloudpickle._class_setstate(cls, state)
-
-
-def _in_order(attributes: Mapping[str, object], body: Mapping[str, object]) -> dict[str, object]:
-    """As a class has them; without what `copyreg` has noted there for itself."""
-    order = {key: place for place, key in enumerate(body)}
-    own = [item for item in attributes.items() if item[0] != "__slotnames__"]
-    return dict(sorted(own, key=lambda item: order[item[0]]))

@@ -10,6 +10,7 @@ import gc
 import io
 import os
 import re
+import weakref
 from collections import OrderedDict
 from types import MappingProxyType
 from typing import IO, Any
@@ -27,6 +28,8 @@ _VIEWS: dict[type, Any] = {
     type(OrderedDict().items()): OrderedDict.items,
     MappingProxyType: MappingProxyType,
 }
+_WEAK = (weakref.ReferenceType, *weakref.ProxyTypes, weakref.WeakSet, weakref.WeakMethod,
+         weakref.WeakValueDictionary, weakref.WeakKeyDictionary)  # fmt: skip
 _FILES = (io.TextIOWrapper, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.FileIO)
 _WAYS = ("match", "fullmatch", "search")
 
@@ -39,9 +42,46 @@ def reduced_leftover(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
         return _VIEWS[kind], (mapping,)
     if kind is re.Match:
         return _match(value)
+    if kind in _WEAK:
+        return _weak(value)
     if kind in _FILES and value.closed:
         return closed_file, (value.name, value.mode, getattr(value, "encoding", None), kind is io.FileIO)
     return None
+
+
+def _weak(value: Any) -> tuple[Any, tuple[Any, ...]] | None:
+    """What it leads to comes along, and lives as long as something else has it."""
+    kind = type(value)
+    if kind is weakref.WeakSet:
+        return kind, (list(value),)
+    if kind in (weakref.WeakValueDictionary, weakref.WeakKeyDictionary):
+        return kind, (dict(value.items()),)
+    if kind is weakref.WeakMethod:
+        return None if (method := value()) is None else (kind, (method,))
+    if kind is weakref.ReferenceType:
+        found, callback = value(), value.__callback__
+    else:
+        found, callback = _behind(value), next(iter(gc.get_referents(value)), None)
+    if found is None:
+        return dead, (kind is not weakref.ReferenceType,)
+    return (weakref.ref if kind is weakref.ReferenceType else weakref.proxy), (found, callback)
+
+
+def _behind(proxy: Any) -> object:
+    """What a proxy leads to, which it says by no attribute of its own; None if that is gone."""
+    try:
+        return proxy.__repr__.__self__
+    except ReferenceError:
+        return None
+
+
+def dead(as_proxy: bool) -> object:
+    """A reference whose object is gone."""
+    return weakref.proxy(_Gone()) if as_proxy else weakref.ref(_Gone())
+
+
+class _Gone:
+    pass
 
 
 def closed_file(name: object, mode: str, encoding: str | None, unbuffered: bool) -> IO[Any]:

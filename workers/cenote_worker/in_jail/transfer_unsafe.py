@@ -9,6 +9,7 @@ from typing import Any
 
 import cloudpickle
 
+from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import reduced_code
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
@@ -36,4 +37,6 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if type(obj) is CodeType:
             return reduced_code(obj)
         reduced = reduced_schema(obj) or reduced_late_type(obj) or reduced_tensor(obj, whole=False)
-        return super().reducer_override(obj) if reduced is None else reduced
+        if reduced is None:
+            reduced = super().reducer_override(obj)
+        return reduced_class(obj, reduced, numbered=True) if isinstance(obj, type) else reduced

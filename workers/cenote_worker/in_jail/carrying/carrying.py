@@ -111,9 +111,7 @@ class Carrying:
             {each: sources[each] for each in sources.keys() - self._kernel.sources.keys()}
         )
         parcel = StateUnpickler(parts, self._checkpointing.landing())
-        values, states = parcel.load()
-        for value, recipe in parcel.load():
-            follow(value, recipe)
+        values, states = parcel.repaired({"set": follow})
         return values, states
 
     @contextmanager

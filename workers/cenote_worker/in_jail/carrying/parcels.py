@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import select
 import socket
 import sys
@@ -17,7 +16,7 @@ from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.carrying.set_recipes import recipes_for
-from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
+from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, pickled
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -113,28 +112,30 @@ def packed(
     anchors: Anchors,
     sources: Sources,
 ) -> Content:
-    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace, and behind it one of
-    recipes for sets in it; see `set_recipes`.
+    """One pickle of `({name: value}, {state: value})`, names in the order of the namespace, with recipes for sets in
+    it among its repairs; see `set_recipes`.
 
     Before it stand the sources of cells of which it has functions: a traceback shows lines of theirs.
 
     Raises NotKept, and whatever pickling the values raises.
     """
     values = {name: value for name, value in namespace.items() if name in names}
-    stream, buffers = io.BytesIO(), list[memoryview]()
-    pickler = StatePickler(stream, buffers, namespace, anchors, owned=_OWNED)
-    pickler.dump((values, states))
-    met = pickler.memo.copy()
+    parts, met = pickled(
+        (values, states),
+        namespace,
+        anchors,
+        owned=_OWNED,
+        more=lambda met: [("set", *each) for each in recipes_for(met)],
+    )
     if id(namespace) in met:
         raise NotKept("it holds the namespace itself, as globals() gives it")
     for name, value in namespace.items():
         if name not in names and id(value) in met.keys() - anchors.keys() and _is_of_the_user(value):
             # It would come as a second one, of which what goes on using the name knows nothing.
             raise NotKept(f"it holds `{name}`, which does not come along")
-    pickler.dump(recipes_for([each for _, each in met.values()]))
     files = {each.co_filename for _, each in met.values() if type(each) is CodeType} & sources.keys()
     told = plain_json.dumps({each: sources[each] for each in sorted(files)}).encode()
-    return Content.pack([told, stream.getbuffer(), *buffers])
+    return Content.pack([told, *parts])
 
 
 def _is_of_the_user(value: object) -> bool:
