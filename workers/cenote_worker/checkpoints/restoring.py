@@ -14,7 +14,7 @@ from cenote_worker.checkpoints.folder import Readable
 from cenote_worker.checkpoints.lending import Damaged, Lender
 from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
-from cenote_worker.checkpoints.state import Group, Part, StoredFile
+from cenote_worker.checkpoints.state import Group, Part, StoredFile, index_for
 from cenote_worker.checkpoints.store import CheckpointStore, failures
 from cenote_worker.chunks import CHUNK, DIGEST, Digesting, chunk_length, digest, split_digests
 from cenote_worker.content import Content
@@ -301,6 +301,10 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
     end = checkpoint_pb2.RestoreEnd(
-        names=names, modules=message.modules, step=message.step, head=manifest.dealings.head
+        names=names,
+        modules=message.modules,
+        step=message.step,
+        head=manifest.dealings.head,
+        index=index_for(message, there),
     )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

@@ -19,6 +19,7 @@ from cenote_security.errors import UsageError
 from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver
+from cenote_worker.checkpoints.state import index_for
 from cenote_worker.history.history import History
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.fresh_jails import StartJail
@@ -205,6 +206,7 @@ class StateCopy:
             modules=message.modules,
             step=self.point.step,
             draw_anew=not self._order.deterministic,
+            index=index_for(message, there),
         )
 
     def _patience(self) -> float:

@@ -52,12 +52,15 @@ _OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__p
 class Album:
     """Of one namespace."""
 
-    def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
+    def __init__(
+        self, namespace: dict[str, object], own_modules: OwnModules, untouched: Untouched | None = None
+    ) -> None:
+        """untouched: what tells memory that need not be read."""
         self.namespace = namespace
         self.own_modules = own_modules
         self.patches = Patches(namespace)
         self.handlers = Handlers()
-        self.untouched = Untouched()
+        self.untouched = untouched if untouched is not None else Untouched()
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
