@@ -41,10 +41,22 @@ class Indexed:
     foretold: str = ""
 
     @property
+    def content(self) -> str:
+        """The version without what it shares with others."""
+        return self.version.partition("+")[0]
+
+    @property
+    def sharing(self) -> str:
+        """Which objects it shares with older names; empty for none."""
+        return self.version.partition("+")[2]
+
+    @property
     def spoken(self) -> str:
         """What people call it."""
         key = key_of(self.location)
         match kind_of(self.location):
+            case "file":
+                return f"file {key}"
             case "hidden":
                 return f"the state of {key}"
             case "module" if self.attributes:
@@ -77,12 +89,15 @@ def _difference(each: Indexed, found: Mapping[Location, Indexed]) -> str:
     """Why the copy is not like the original there; empty if it is, or nothing can be said."""
     copy = found.get(each.location)
     if copy is None:
-        return each.foretold or "it is not there" if each.version != ABSENT else ""
-    if each.unseen and not (each.attributes and _content(each) != _content(copy)):
-        return each.foretold
-    if _content(each) != _content(copy) and not copy.unseen:
+        return (each.foretold or "it is not there") if each.version != ABSENT else ""
+    comparable = not copy.unseen and (not each.unseen or bool(each.attributes))
+    if comparable and each.content != copy.content:
         return each.foretold or OTHER_CONTENT
-    return OTHER_SHARING if _sharing(each) != _sharing(copy) else ""
+    if each.sharing != copy.sharing:
+        return each.foretold or OTHER_SHARING
+    # Names were tried with the very pickles. What else was foretold was a guess.
+    tried = kind_of(each.location) == "name" and each.foretold != OTHER_SHARING
+    return each.foretold if tried or not comparable else ""
 
 
 def _is_uncompared(each: Indexed, found: Mapping[Location, Indexed]) -> bool:
@@ -92,17 +107,11 @@ def _is_uncompared(each: Indexed, found: Mapping[Location, Indexed]) -> bool:
     return bool(each.unseen or copy.unseen)
 
 
-def _content(each: Indexed) -> str:
-    return each.version.partition("+")[0]
-
-
-def _sharing(each: Indexed) -> str:
-    return each.version.partition("+")[2]
-
-
 def _order(expected: Iterable[Indexed], found: Mapping[Location, Indexed]) -> str | None:
     """Names that are there, and in another order."""
-    wanted = [each.location for each in expected if kind_of(each.location) == "name" and each.location in found]
+    wanted = [
+        each.location for each in expected if kind_of(each.location) == "name" and each.location in found
+    ]
     there = [each for each in found if each in set(wanted)]
     return None if wanted == there else "the names are in another order"
 

@@ -13,7 +13,8 @@ from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.results import printable
 from cenote_worker.state_index import Indexed, from_message
-from cenote_worker.trace import key_of, name
+from cenote_worker.trace import key_of
+from cenote_worker.trace import name as location_of
 
 MAX_MODULES: Final = 1_000
 """Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
@@ -25,7 +26,7 @@ class Fidelity:
 
     exact: variables that come back as they were, without names of Python's own. rebuilt: those that come back by
     running `steps` again, with their recorded host calls: what cannot be stored, and what shares objects with it.
-    differing: what will be there and not be as it was, with the reasons: variables, settings, things set in libraries.
+    differing: what will not be as it was, with the reasons: variables, settings, what was set in libraries, files.
     uncompared: variables of which nobody can tell whether they will be as they were, with the reasons.
     unkept: what was not stored and does not come back, with the reasons and the step that made it. unoffered: names
     of functions and objects of the client that are not given again. unfit: why what was stored cannot be read here.
@@ -95,7 +96,7 @@ def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuil
         variable
         for group in state.groups
         for variable in group.names
-        if not variable.startswith("__") and name(variable) not in inexact
+        if not variable.startswith("__") and location_of(variable) not in inexact
     ]
     return Fidelity(
         number=number,

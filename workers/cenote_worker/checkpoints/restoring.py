@@ -297,6 +297,7 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
     """What makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
+    made = frozenset(made)
     there |= {*message.hosts, *made}
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
@@ -305,6 +306,6 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
         modules=message.modules,
         step=message.step,
         head=manifest.dealings.head,
-        index=index_for(message, there),
+        index=index_for(message, there, made),
     )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

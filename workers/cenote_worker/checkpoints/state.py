@@ -129,13 +129,23 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     return state
 
 
-def index_for(message: checkpoint_pb2.State, names: Collection[str]) -> list[checkpoint_pb2.Indexed]:
-    """What a copy of a state is compared with. names: of the variables that it is to have."""
-    return [
-        each
-        for each in message.index
-        if kind_of(Location(each.location)) != "name" or key_of(Location(each.location)) in names
-    ]
+def index_for(
+    message: checkpoint_pb2.State, names: Collection[str], made: Collection[str] = ()
+) -> list[checkpoint_pb2.Indexed]:
+    """What a copy of a state is compared with. names: of the variables that it is to have. made: those among them
+    that steps make again, of which nothing was tried.
+    """
+    found = list[checkpoint_pb2.Indexed]()
+    for each in message.index:
+        location = Location(each.location)
+        if kind_of(location) == "name" and key_of(location) not in names:
+            continue
+        entry = checkpoint_pb2.Indexed()
+        entry.CopyFrom(each)
+        if kind_of(location) == "name" and key_of(location) in made:
+            entry.ClearField("foretold")
+        found.append(entry)
+    return found
 
 
 def _measure(part: Part, lengths: dict[bytes, int]) -> None:

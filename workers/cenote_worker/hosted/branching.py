@@ -8,7 +8,7 @@ be made again is named before anything starts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -197,7 +197,7 @@ class StateCopy:
     def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> None:
         put_whole(supervisor, self._held, what, partial=self._order.partial, patience=self._patience())
 
-    def _end(self, made: Iterable[str]) -> RestoreEnd:
+    def _end(self, made: Collection[str]) -> RestoreEnd:
         message = self._held.state.message
         there = {name for group in self._held.state.groups for name in group.names}
         there |= {*message.hosts, *made}
@@ -206,7 +206,7 @@ class StateCopy:
             modules=message.modules,
             step=self.point.step,
             draw_anew=not self._order.deterministic,
-            index=index_for(message, there),
+            index=index_for(message, there, made),
         )
 
     def _patience(self) -> float:

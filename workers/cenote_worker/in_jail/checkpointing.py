@@ -26,7 +26,7 @@ from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.carrying import hidden_states
 from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Grouped, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
-from cenote_worker.in_jail.checkpointing_index import StateIndexing
+from cenote_worker.in_jail.checkpointing_index import Pickled, StateIndexing
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 from cenote_worker.in_jail.checkpointing_unsafe import (
     Landing,
@@ -119,9 +119,7 @@ class Checkpointing:
             live = os.getpid()
             self._copies.run(lambda tell: self._ship(shipment, process, tell, live))
 
-    def _ship(
-        self, shipment: _Way, process: dict[str, object], tell: Callable[[], None], live: int
-    ) -> None:
+    def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None], live: int) -> None:
         """live: the process whose state it is."""
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
@@ -160,8 +158,8 @@ class Checkpointing:
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
     def _ship_index(self, state: checkpoint_pb2.State, done: Grouped, *, apart: bool) -> None:
-        index = self._indexing.of_state(done, state.names, state.settings, self._anchor, apart=apart)
-        for each in index:
+        pickled = Pickled(done=done, names=state.names, carried=frozenset(state.settings))
+        for each in self._indexing.of_state(pickled, self._anchor, apart=apart):
             fill(state.index.add(), each)
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> Grouped:

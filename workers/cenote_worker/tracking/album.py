@@ -68,6 +68,8 @@ class Album:
         """What was handed to libraries and to objects that do not show what they refer to."""
         self.states: dict[str, Version] = {}
         """Hidden state as it was looked at last, however long ago."""
+        self.first_states: dict[str, Version] = {}
+        """Hidden state as it was when it was looked at first."""
         self.left: dict[str, Version] | None = None
         """Hidden state as the latest step has left it; None once something else may have run since."""
         self._told: dict[Version, Version] = {}

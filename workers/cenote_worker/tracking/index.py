@@ -34,12 +34,12 @@ _INSIDE: Final = "something in it may have been set that no attribute of its sho
 _UNCOMPARED: Final = frozenset(("locks", hidden_state.EVENT_LOOP))
 """States that are nothing but open files and tasks of the process; the names that hold these are told of."""
 
-_DRAWN: Final = frozenset(hidden_state.DRAWN)
+DRAWN: Final = frozenset(hidden_state.DRAWN)
 _modules = sys.modules
 
 
 class StateIndexer:
-    """Of one namespace. Calls come in the context of the cells: some hidden state is a context variable."""
+    """Of one namespace."""
 
     def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
         own_modules.refresh()
@@ -67,15 +67,13 @@ class StateIndexer:
         return Indexed(location=location, version=version, unseen=picture.opaque or sealed)
 
     def libraries(self, noted: Mapping[str, tuple[object, Iterable[str], bool]]) -> dict[Location, Indexed]:
-        """noted: by dotted name of a module or class: it, the attributes that were set, whether more may have been."""
+        """noted: by dotted name of a module or class: it, the attributes that were set, whether more may be."""
         return {
             module(dotted): self._library(module(dotted), target, tuple(sorted(keys)), inside=inside)
             for dotted, (target, keys, inside) in noted.items()
         }
 
-    def _library(
-        self, location: Location, target: object, keys: tuple[str, ...], *, inside: bool
-    ) -> Indexed:
+    def _library(self, location: Location, target: object, keys: tuple[str, ...], *, inside: bool) -> Indexed:
         table = _table(target)
         values = {key: table[key] for key in keys if key in table}
         album = self._album
@@ -95,15 +93,24 @@ class StateIndexer:
                 found[each.location] = self._library(each.location, target, each.attributes, inside=False)
         return found
 
-    def states(self) -> dict[Location, Indexed]:
-        """Hidden state of the process and of the libraries that are imported, but for that of `drawn`."""
-        found = hidden_state.versions(hidden_state.settings())
-        return _as_states((state, found[state]) for state in sorted(found.keys() - _DRAWN))
+    def objects(self, locations: Iterable[Location]) -> frozenset[int]:
+        """Ids of what these names lead to and what can be told apart from an equal one."""
+        known = [picture for each in locations if (picture := self._album.known(each)) is not None]
+        return frozenset(each for picture in known for each in (picture.identity, *picture.holds))
 
-    def drawn(self) -> dict[Location, Indexed]:
-        """Which random numbers come next."""
-        found = hidden_state.versions(())
-        return _as_states((state, found[state]) for state in sorted(found.keys() & _DRAWN))
+
+def states() -> dict[Location, Indexed]:
+    """Hidden state of the process and of the libraries that are imported, but for that of `drawn`. To be called in
+    the context of the cells: some of it is a context variable.
+    """
+    found = hidden_state.versions(hidden_state.settings())
+    return _as_states((state, found[state]) for state in sorted(found.keys() - DRAWN))
+
+
+def drawn() -> dict[Location, Indexed]:
+    """Which random numbers come next."""
+    found = hidden_state.versions(())
+    return _as_states((state, found[state]) for state in sorted(found.keys() & DRAWN))
 
 
 def _as_states(found: Iterable[tuple[str, Version]]) -> dict[Location, Indexed]:
@@ -125,9 +132,8 @@ def index_of_copy(
     wanted = {each.location: each for each in expected}
     here = [each for each in list(namespace) if type(each) is str and name(each) in wanted]
     found = indexer.names(here)
-    states = {**indexer.states(), **indexer.drawn()}
-    modules = indexer.own_modules()
-    found |= {each: seen for each, seen in {**states, **modules}.items() if each in wanted}
+    others = {**states(), **drawn(), **indexer.own_modules()}
+    found |= {each: seen for each, seen in others.items() if each in wanted}
     return found | indexer.copied_libraries(each for each in expected if each.attributes)
 
 
@@ -142,8 +148,7 @@ def import_all(expected: Iterable[Indexed]) -> None:
 def shared_with(indexed: Indexed, version: Version) -> Indexed:
     """With what is known of its sharing from another look at it. version: of that."""
     alias = version.partition("+")[2]
-    content = indexed.version.partition("+")[0]
-    return replace(indexed, version=Version(f"{content}+{alias}" if alias else content))
+    return replace(indexed, version=Version(f"{indexed.content}+{alias}" if alias else indexed.content))
 
 
 def _target(dotted: str) -> object:
