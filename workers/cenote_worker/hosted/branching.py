@@ -31,6 +31,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.rebuilding.line import Line
+from cenote_worker.results import Carried
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -179,7 +180,8 @@ class StateCopy:
         """
         line = self._plan.line
         made = self._made_again(branch, supervisor, line) if line is not None else ()
-        self._put(supervisor, self._end(made))
+        differing = self._put(supervisor, self._end(made))
+        branch.carried = Carried(how="rebuilt", missing=self.missing, differing=differing)
 
     def _made_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> tuple[str, ...]:
         """What is there now of what could not be copied, by name, with what shares objects with it."""
@@ -194,8 +196,9 @@ class StateCopy:
             raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
         return () if reason else rebuild.names
 
-    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> None:
-        put_whole(supervisor, self._held, what, partial=self._order.partial, patience=self._patience())
+    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> tuple[str, ...]:
+        partial = self._order.partial
+        return put_whole(supervisor, self._held, what, partial=partial, patience=self._patience())
 
     def _end(self, made: Collection[str]) -> RestoreEnd:
         message = self._held.state.message
@@ -228,7 +231,7 @@ class _Beginning(NoRefill):
         inject()
         copy, self._copy = self._copy, None
         if copy is None:
-            self.step = 0
+            self.step, self._branch.carried = 0, None
         else:
             copy.fill(self._branch, supervisor)
 

@@ -334,6 +334,7 @@ class Checkpointing:
             self._kernel.take_sources(load_sources(self._process))
             settings = load_settings(self._process)
             self._kernel.in_context(lambda: hidden_states.put_settings(settings))
+            hidden_states.put({"warnings": self._process["warnings"]})  # imports have added their own
             checkpointing_process.draw_on(self._process)
         if end.draw_anew:
             draw_anew()

@@ -12,7 +12,7 @@ from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.in_jail.checkpointing_groups import Grouped, PickledGroup
-from cenote_worker.in_jail.copy_trial import CopyTrial, told_apart
+from cenote_worker.in_jail.copy_trial import CopyTrial, is_hollow, told_apart
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.state_index import OTHER_SHARING, Indexed, differences, fill, from_message
@@ -132,8 +132,32 @@ class StateIndexing:
         found = indexer.names(each for each in order if each in names)
         if not apart:
             return {each: replace(indexed, untried=_NOT_TRIED) for each, indexed in found.items()}
-        trial = CopyTrial(anchor)
-        trial.carry_out(groups, order)
+        done = self._compared_with(CopyTrial(anchor, hollow=True), tracker, indexer, groups, found)
+        # Code that looked at large memory which was left out has found another one there.
+        again = [
+            group
+            for group in groups
+            if is_hollow(group)
+            and any(done[name(each)].foretold for each in group.names if name(each) in done)
+        ]
+        if again:
+            trial = CopyTrial(anchor, hollow=False)
+            of_them = {name(each) for group in again for each in group.names}
+            wanted = {each: indexed for each, indexed in found.items() if each in of_them}
+            done |= self._compared_with(trial, tracker, indexer, again, wanted)
+        return done
+
+    def _compared_with(
+        self,
+        trial: CopyTrial,
+        tracker: Tracker,
+        indexer: StateIndexer,
+        groups: Sequence[PickledGroup],
+        found: Mapping[Location, Indexed],
+    ) -> dict[Location, Indexed]:
+        """found: the originals of these groups, in their order."""
+        done = dict(found)
+        trial.carry_out(groups, list(map(key_of, found)))
         copied = tracker.indexer(trial.namespace)
         copies = copied.names(map(key_of, found))
         theirs = _objects_of_libraries(indexer.objects(found), tracker)
@@ -141,17 +165,17 @@ class StateIndexing:
             key = key_of(each)
             copy = copies.get(each)
             if copy is None:
-                found[each] = replace(indexed, untried=trial.untried.get(key, ""))
+                done[each] = replace(indexed, untried=trial.untried.get(key, ""))
             elif not (indexed.unseen or copy.unseen) and indexed.content != copy.content:
                 reason = told_apart(key, self._kernel.namespace[key], trial.namespace[key])
-                found[each] = replace(indexed, foretold=reason)
+                done[each] = replace(indexed, foretold=reason)
             elif lost := {
                 theirs[held] for held in (indexer.objects((each,)) - copied.objects((each,))) & theirs.keys()
             }:
-                found[each] = replace(
+                done[each] = replace(
                     indexed, foretold=f"it is, or holds, {min(lost)}; a copy has one of its own"
                 )
-        return found
+        return done
 
     def _foretold_state(self, each: Indexed, tracker: Tracker, carried: Collection[str]) -> Indexed:
         """Other than what steps have set, it is as in any process."""
@@ -239,6 +263,7 @@ class _KnownEntries:
         os.pwrite(self._memory, self._token + state.SerializeToString(), 0)
 
 
+_OF_THE_USER: Final = frozenset(("__main__", "__mp_main__"))
 _DRAWN: Final = frozenset(map(hidden, index.DRAWN))
 
 
@@ -259,9 +284,9 @@ def _objects_of_libraries(wanted: Collection[int], tracker: Tracker) -> dict[int
     own = tracker.own_modules
     found = {id(decimal.getcontext()): "decimal.getcontext()"}  # which is in no table of a module
     for dotted, module in list(sys.modules.items()):
-        if dotted in own or dotted == "__main__" or type(dotted) is not str:
-            continue
         table = getattr(module, "__dict__", None)
+        if type(dotted) is not str or dotted in own or dotted in _OF_THE_USER:
+            continue
         for key, value in list(table.items()) if type(table) is dict else ():
             if id(value) in wanted and not dotted.startswith("cenote_worker"):
                 found.setdefault(id(value), f"{dotted}.{key}")

@@ -6,6 +6,7 @@ not reach the files, other processes or the network that the live process has.
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
@@ -14,12 +15,14 @@ from contextlib import suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
+from cenote_security.sealed import PrivatePages
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.checkpointing_groups import PickledGroup
 from cenote_worker.in_jail.checkpointing_unsafe import Landing, load
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.state_index import OTHER_CONTENT
 from cenote_worker.tracking import audit
+from cenote_worker.tracking.untouched import LARGE, SAMPLE, samples_of
 
 __builtins__ = BUILTINS
 
@@ -27,7 +30,7 @@ SECONDS: Final = 2.0
 """That all rebuilding may take."""
 
 LARGEST: Final = 64 * 2**20
-"""Bytes of a pickle without its large buffers: rebuilding takes about as much memory again."""
+"""Bytes of a pickle: rebuilding takes about as much memory again."""
 
 _TOO_LATE: Final = "there was no time to try it"
 _TOO_LARGE: Final = "it is too large to be tried"
@@ -48,8 +51,9 @@ class _OutOfTime(BaseException):
 class CopyTrial:
     """Of one state, in a process that is left to it. Not to be made in the live one."""
 
-    def __init__(self, anchor: Callable[[str, str], object]) -> None:
-        """anchor: see Landing."""
+    def __init__(self, anchor: Callable[[str, str], object], *, hollow: bool) -> None:
+        """anchor: see Landing. hollow: large memory is not copied, but for the pages that it is told by."""
+        self._hollow = hollow
         self._module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self._module)
         self._anchor = anchor
@@ -85,11 +89,13 @@ class CopyTrial:
         return [each for group in waiting for each in group.names]
 
     def _load(self, group: PickledGroup, landing: Landing, rebuilt: dict[str, object]) -> None:
-        if group.parts[0].nbytes > LARGEST:
+        copied = group.parts[0].nbytes if self._hollow else sum(part.nbytes for part in group.parts)
+        if copied > LARGEST:
             self.untried.update(dict.fromkeys(group.names, _TOO_LARGE))
             return
         try:
-            rebuilt.update(load([group.parts[0], *map(_in_place, group.parts[1:])], landing))
+            buffers = [_copied(part, hollow=self._hollow) for part in group.parts[1:]]
+            rebuilt.update(load([group.parts[0], *buffers], landing))
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             outside = isinstance(error, OutOfBounds)
             kind = "" if outside else f"rebuilding it fails: {type(error).__name__}: "
@@ -99,10 +105,23 @@ class CopyTrial:
         return self._module if kind == "module" else self._anchor(kind, name)
 
 
-def _in_place(part: memoryview) -> Any:
-    """The memory of the original itself: what is rebuilt over it takes none of its own."""
-    numpy = sys.modules.get("numpy")
-    return part if numpy is None or not part.nbytes else numpy.frombuffer(part, numpy.uint8)
+def _copied(part: memoryview, *, hollow: bool) -> memoryview:
+    """As it is in another process. hollow: of a large one only the pages that it is told by, see SampledMemory."""
+    if not part.nbytes:
+        return part
+    memory = part.cast("B")
+    pages = memoryview(PrivatePages(-1, part.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    if not hollow or part.nbytes < LARGE:
+        pages[:] = memory
+        return pages
+    for start in samples_of(part.nbytes):
+        pages[start : start + SAMPLE] = memory[start : start + SAMPLE]
+    return pages
+
+
+def is_hollow(group: PickledGroup) -> bool:
+    """Whether a trial may leave some of its memory out."""
+    return any(part.nbytes >= LARGE for part in group.parts[1:])
 
 
 def _out_of_time(_signal: int, _frame: FrameType | None) -> None:

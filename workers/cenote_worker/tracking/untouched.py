@@ -100,7 +100,13 @@ def _entries(offset: int, size: int) -> bytes:
 
 
 _SAMPLES: Final = 16
-_SAMPLE: Final = 4 * mmap.PAGESIZE
+SAMPLE: Final = 4 * mmap.PAGESIZE
+"""Bytes of each."""
+
+
+def samples_of(size: int) -> range:
+    """Where they begin, in so many bytes."""
+    return range(0, size - SAMPLE + 1, (size - SAMPLE) // (_SAMPLES - 1))
 
 
 class SampledMemory(Untouched):
@@ -115,8 +121,7 @@ class SampledMemory(Untouched):
         if size < LARGE:
             return ""
         memory = memoryview(array).cast("B")
-        step = (size - _SAMPLE) // (_SAMPLES - 1)
         sampled = xxhash.xxh3_128()
-        for start in range(0, size - _SAMPLE + 1, step):
-            sampled.update(memory[start : start + _SAMPLE])
+        for start in samples_of(size):
+            sampled.update(memory[start : start + SAMPLE])
         return f"{size} {sampled.hexdigest()}"
