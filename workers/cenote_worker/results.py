@@ -234,6 +234,19 @@ class SnapshotInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Carried:
+    """How the state that a runtime began with came into its process.
+
+    how: `rebuilt`: by value, as a fork, a restore and a hibernated runtime that wakes have it. missing: what is not
+    there, with reasons. differing: what is there and not as it was, and what could not be compared. A line each.
+    """
+
+    how: Literal["exact", "rebuilt"]
+    missing: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """What a rollback gave. step: whose end the namespace is back at.
 

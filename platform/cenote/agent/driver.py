@@ -43,7 +43,7 @@ from cenote.agent.flow import (
 )
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.namespace_functions import install, is_agents_own
-from cenote.agent.port import AgentRuntime, PatchableRuntime, ReversibleRuntime
+from cenote.agent.port import AgentRuntime, CopiedRuntime, PatchableRuntime, ReversibleRuntime
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
@@ -208,14 +208,16 @@ class Run:
             await install(runtime, self._world.outputs.read_output, "pure")
             going_back = await self._world.labels.install(runtime)
         own = {function.name for function in runtime.functions if is_agents_own(function)}
+        described = await runtime.describe()  # which starts the jail, if there is none
         return Scene(
             functions=tuple(function for function in runtime.functions if function.name not in own),
             variables=tuple(runtime.variables),
             types=tuple(runtime.types),
-            described=tuple(info for info in await runtime.describe() if info.name not in own),
+            described=tuple(info for info in described if info.name not in own),
             skills=skills,
             going_back=going_back,
             together=runtime.scope if runtime.author else "",
+            differing=tuple(runtime.differing) if isinstance(runtime, CopiedRuntime) else (),
         )
 
 

@@ -148,6 +148,7 @@ class Scene:
     described: its variables, those that nobody injected included. skills, going_back: what the model is told of
     skills, and of states that it can go back to.
     together: how the agent works with others who are attached to the runtime; empty for the owner.
+    differing: what is not as it was in the state that the namespace is a copy of, a line each.
     """
 
     functions: tuple[Function, ...] = ()
@@ -157,6 +158,7 @@ class Scene:
     skills: str = ""
     going_back: str = ""
     together: Scope | Literal[""] = ""
+    differing: tuple[str, ...] = ()
 
     @property
     def names(self) -> str:

@@ -107,6 +107,15 @@ class PatchableRuntime(Protocol):
 
 
 @runtime_checkable
+class CopiedRuntime(Protocol):
+    """A runtime that may have begun with a copy of another state."""
+
+    @property
+    def differing(self) -> Sequence[str]:
+        """What of the namespace is not as it was in the state that it is a copy of, a line each."""
+
+
+@runtime_checkable
 class HasPort(Protocol):
     """A runtime that agents can work with."""
 

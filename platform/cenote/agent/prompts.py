@@ -29,6 +29,7 @@ FUNCTIONS_HEADING = "Functions:"
 VARIABLES_HEADING = "Variables:"
 TYPES_HEADING = "Types:"
 SHAPES_HEADING = "Types in signatures:"
+DIFFERING_HEADING = "The namespace is a copy of another one. What is not as it was there:"
 AGENTS_HEADING = (
     "Agents (hand over data: `x.runtime.update_variable(name, value)`; set to work: `text = await x.run(task)`; "
     "fetch: `x.runtime.retrieve(name)`; to pass data on, unseen: `x.runtime.share(name)` gives a reference to use "

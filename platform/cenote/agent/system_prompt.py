@@ -84,19 +84,26 @@ def _sections(scene: Scene, found: Collection[str]) -> _Sections:
     variables = "\n".join(_variable_lines(scene, found))
     types = "\n".join(map(_type_text, scene.types))
     shapes = "\n".join(_shapes(scene))
+    differing = "\n".join(scene.differing)
     headed = [
         (prompts.FUNCTIONS_HEADING, functions),
         (prompts.VARIABLES_HEADING, variables),
         (prompts.AGENTS_HEADING, agents),
         (prompts.TYPES_HEADING, types),
         (prompts.SHAPES_HEADING, shapes),
+        (prompts.DIFFERING_HEADING, differing),
         (prompts.SKILLS_HEADING, scene.skills),
         (prompts.CHECKPOINTS_HEADING, scene.going_back),
     ]
     together = prompts.TOGETHER.get(scene.together, "")
     plain = {
         "functions": _joined(functions, scene.going_back),
-        "variables": _joined(together, variables, agents and f"{prompts.AGENTS_HEADING}\n{agents}"),
+        "variables": _joined(
+            together,
+            variables,
+            agents and f"{prompts.AGENTS_HEADING}\n{agents}",
+            differing and f"{prompts.DIFFERING_HEADING}\n{differing}",
+        ),
         "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
         "skills": scene.skills,
     }

@@ -12,7 +12,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener
 
 Withdraw = Callable[[], None]
@@ -51,6 +51,10 @@ class Backend(Protocol):
     @property
     def limits(self) -> str:
         """`cgroup v1`, `cgroup v2` or `watchdog`. Starts a jail if need be."""
+
+    @property
+    def carried(self) -> Carried | None:
+        """How the state came to the latest jail; None where none did, or where the namespace is elsewhere."""
 
     @property
     def network_log(self) -> tuple[Decision, ...]:

@@ -52,7 +52,15 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.in_jail.rewrite import to_python, without_mark
-from cenote_worker.results import ErrorInfo, ExecutionResult, JailStatus, OnError, SnapshotInfo, StreamName
+from cenote_worker.results import (
+    Carried,
+    ErrorInfo,
+    ExecutionResult,
+    JailStatus,
+    OnError,
+    SnapshotInfo,
+    StreamName,
+)
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -165,6 +173,10 @@ class RuntimeCore:
     def limits(self) -> str:
         """Who holds the limits of the jail that runs now, as a whole. Starts one if need be."""
         return self.backend.limits
+
+    @property
+    def carried(self) -> Carried | None:
+        return self.backend.carried
 
     @property
     def network_log(self) -> tuple[Decision, ...]:

@@ -9,6 +9,7 @@ from cenote.runtime.authors import Scope
 from cenote.runtime.core import RuntimeCore
 from cenote.runtime.port import RuntimePort
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.results import Carried
 
 
 class RuntimeFace:
@@ -55,6 +56,15 @@ class RuntimeFace:
     def isolation(self) -> str:
         """What holds this runtime's jail: `strict`, `landlock` or `none`."""
         return self.core.isolation
+
+    @property
+    def carried(self) -> Carried | None:
+        """What a branch, a restored or a woken runtime has otherwise than the state that it was made of.
+
+        None for a runtime that began with its injected values, before its jail is there, and on a platform: there
+        the `news` of its first cell say it, as they do here.
+        """
+        return self.core.carried
 
     @property
     def network_log(self) -> tuple[Decision, ...]:

@@ -57,6 +57,12 @@ class RuntimePort:
     async def inject(self, *items: Injectable) -> None:
         await self._face().inject(*items)
 
+    @property
+    def differing(self) -> tuple[str, ...]:
+        """What of the namespace is not as it was in the state that it is a copy of, a line each."""
+        carried = self.core.carried
+        return () if carried is None else (*carried.missing, *carried.differing)
+
     async def describe(self) -> list[VariableInfo]:
         return await self._face().describe()
 

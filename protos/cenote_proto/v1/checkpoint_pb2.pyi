@@ -260,6 +260,7 @@ class State(_message.Message):
     MACHINE_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     python: _builtins.str
     machine: _builtins.str
@@ -291,6 +292,10 @@ class State(_message.Message):
         back as they were set.
         """
 
+    @_builtins.property
+    def index(self) -> _containers.RepeatedCompositeFieldContainer[Global___Indexed]:
+        """What the state has, to be compared with what a copy of it has."""
+
     def __init__(
         self,
         *,
@@ -305,14 +310,57 @@ class State(_message.Message):
         machine: _builtins.str = ...,
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
+        index: _abc.Iterable[Global___Indexed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "index", b"index", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___State: _TypeAlias = State  # noqa: Y015
+
+@_typing.final
+class Indexed(_message.Message):
+    """One location of a state; see `cenote_worker/state_index.py`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOCATION_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ATTRIBUTES_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
+    UNTRIED_FIELD_NUMBER: _builtins.int
+    FORETOLD_FIELD_NUMBER: _builtins.int
+    location: _builtins.str
+    version: _builtins.str
+    unseen: _builtins.str
+    """Why its content cannot be compared; empty where it can."""
+    untried: _builtins.str
+    """Why nobody knows yet whether a copy will be like it; empty where that was tried."""
+    foretold: _builtins.str
+    """Why a copy will not be like it; empty where it will, as far as was tried."""
+    @_builtins.property
+    def attributes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of a library: the attributes that were set."""
+
+    def __init__(
+        self,
+        *,
+        location: _builtins.str = ...,
+        version: _builtins.str = ...,
+        attributes: _abc.Iterable[_builtins.str] | None = ...,
+        unseen: _builtins.str = ...,
+        untried: _builtins.str = ...,
+        foretold: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attributes", b"attributes", "foretold", b"foretold", "location", b"location", "unseen", b"unseen", "untried", b"untried", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Indexed: _TypeAlias = Indexed  # noqa: Y015
 
 @_typing.final
 class ModuleInUse(_message.Message):
@@ -790,6 +838,7 @@ class RestoreEnd(_message.Message):
     STEP_FIELD_NUMBER: _builtins.int
     DRAW_ANEW_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     """the last one that the state has"""
     draw_anew: _builtins.bool
@@ -800,6 +849,10 @@ class RestoreEnd(_message.Message):
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def modules(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModuleInUse]: ...
+    @_builtins.property
+    def index(self) -> _containers.RepeatedCompositeFieldContainer[Global___Indexed]:
+        """what the copied state had, as far as it is to be here"""
+
     def __init__(
         self,
         *,
@@ -808,10 +861,11 @@ class RestoreEnd(_message.Message):
         step: _builtins.int = ...,
         draw_anew: _builtins.bool = ...,
         head: _builtins.int = ...,
+        index: _abc.Iterable[Global___Indexed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "head", b"head", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew", "head", b"head", "index", b"index", "modules", b"modules", "names", b"names", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

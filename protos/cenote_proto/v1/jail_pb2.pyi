@@ -1073,6 +1073,7 @@ class Done(_message.Message):
 
     ALONG_FIELD_NUMBER: _builtins.int
     FOUND_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def along(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of an injection: names that it has bound besides those that were asked for, of classes that go along with values."""
@@ -1081,15 +1082,20 @@ class Done(_message.Message):
     def found(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Names of such classes that were bound before, and left as they were."""
 
+    @_builtins.property
+    def differing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the end of a restore: what is not as it was in the state that was copied, a line each."""
+
     def __init__(
         self,
         *,
         along: _abc.Iterable[_builtins.str] | None = ...,
         found: _abc.Iterable[_builtins.str] | None = ...,
+        differing: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["along", b"along", "found", b"found"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["along", b"along", "differing", b"differing", "found", b"found"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1178,6 +1184,7 @@ class Executed(_message.Message):
     NOTICES_FIELD_NUMBER: _builtins.int
     TRACE_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
@@ -1192,6 +1199,10 @@ class Executed(_message.Message):
     def trace(self) -> Global___StepTrace:
         """Absent where nothing watches."""
 
+    @_builtins.property
+    def differing(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Of the first cell after a restore: what is not as it was in the state that was copied, a line each."""
+
     def __init__(
         self,
         *,
@@ -1203,10 +1214,11 @@ class Executed(_message.Message):
         notices: _abc.Iterable[Global___Notice] | None = ...,
         trace: Global___StepTrace | None = ...,
         unkept: _builtins.str = ...,
+        differing: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -12,6 +12,9 @@ from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.results import printable
+from cenote_worker.state_index import Indexed, from_message
+from cenote_worker.trace import key_of
+from cenote_worker.trace import name as location_of
 
 MAX_MODULES: Final = 1_000
 """Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
@@ -23,6 +26,8 @@ class Fidelity:
 
     exact: variables that come back as they were, without names of Python's own. rebuilt: those that come back by
     running `steps` again, with their recorded host calls: what cannot be stored, and what shares objects with it.
+    differing: what will not be as it was, with the reasons: variables, settings, what was set in libraries, files.
+    uncompared: variables of which nobody can tell whether they will be as they were, with the reasons.
     unkept: what was not stored and does not come back, with the reasons and the step that made it. unoffered: names
     of functions and objects of the client that are not given again. unfit: why what was stored cannot be read here.
     notes: what differs and may matter, such as a package's version.
@@ -34,6 +39,8 @@ class Fidelity:
     exact: tuple[str, ...]
     rebuilt: tuple[str, ...] = ()
     steps: tuple[int, ...] = ()
+    differing: tuple[Unkept, ...] = ()
+    uncompared: tuple[Unkept, ...] = ()
     unkept: tuple[Unkept, ...] = ()
     unoffered: tuple[str, ...] = ()
     unfit: tuple[str, ...] = ()
@@ -62,6 +69,8 @@ class Fidelity:
             steps = ", ".join(map(str, self.steps))
             lines.append(f"rebuilt by running again step {steps}: {', '.join(self.rebuilt)}")
         lines += [f"missing: {text}" for text in self.missing]
+        lines += [f"differing: {thing.name}: {thing.reason}" for thing in self.differing]
+        lines += [f"not compared: {thing.name}: {thing.reason}" for thing in self.uncompared]
         lines += [f"note: {text}" for text in self.notes]
         return "\n".join(lines)
 
@@ -79,11 +88,22 @@ def missing_of(state: State, rebuild: Rebuild = NOTHING_REBUILT) -> tuple[str, .
 def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuild) -> Fidelity:
     message = state.message
     missing_hosts = tuple(sorted(set(message.hosts) - set(offered)))
-    exact = [name for group in state.groups for name in group.names if not name.startswith("__")]
+    index = [each for each in map(from_message, message.index) if key_of(each.location) not in rebuild.names]
+    differing = [each for each in index if each.foretold]
+    uncompared = [each for each in index if not each.foretold and (each.unseen or each.untried)]
+    inexact = {each.location for each in (*differing, *uncompared)}
+    exact = [
+        variable
+        for group in state.groups
+        for variable in group.names
+        if not variable.startswith("__") and location_of(variable) not in inexact
+    ]
     return Fidelity(
         number=number,
         step=message.step,
-        exact=tuple(name for name in exact if name not in rebuild.names),
+        exact=tuple(variable for variable in exact if variable not in rebuild.names),
+        differing=tuple(_told(each, each.foretold) for each in differing),
+        uncompared=tuple(_told(each, each.unseen or each.untried) for each in uncompared),
         rebuilt=rebuild.names,
         steps=rebuild.steps,
         unkept=tuple(_explained(thing, rebuild) for thing in state.unkept if thing.name not in rebuild.names),
@@ -91,6 +111,10 @@ def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuil
         unfit=_unfit(message.python, message.machine),
         notes=_versions((module.name, module.version) for module in message.modules if module.version),
     )
+
+
+def _told(indexed: Indexed, reason: str) -> Unkept:
+    return Unkept(printable(indexed.spoken), printable(reason), 0)
 
 
 def _explained(thing: Unkept, rebuild: Rebuild) -> Unkept:

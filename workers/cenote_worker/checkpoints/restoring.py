@@ -15,7 +15,7 @@ from cenote_worker.checkpoints.folder import Readable
 from cenote_worker.checkpoints.lending import Damaged, Lender
 from cenote_worker.checkpoints.manifest import ZLIB, Location, Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
-from cenote_worker.checkpoints.state import Group, Part, StoredFile
+from cenote_worker.checkpoints.state import Group, Part, StoredFile, index_for
 from cenote_worker.checkpoints.store import CheckpointStore, failures
 from cenote_worker.chunks import CHUNK, DIGEST, Digesting, chunk_length, digest, split_digests
 from cenote_worker.content import Content
@@ -298,6 +298,7 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
     """What makes the namespace: names in their order, and the modules that were in use."""
     message = manifest.state.message
     there = {name for piece in pieces if piece.kind == jail_pb2.RestorePiece.GROUP for name in piece.names}
+    made = frozenset(made)
     there |= {*message.hosts, *made}
     names = [name for name in message.names if name in there]
     names += [name for name in added if name not in message.names]
@@ -307,5 +308,6 @@ def _end(manifest: Manifest, pieces: Iterable[Piece], made: Iterable[str], added
         modules=message.modules,
         step=message.step,
         head=manifest.dealings.head,
+        index=index_for(message, there, made),
     )
     return Piece(jail_pb2.RestorePiece.END, Content.pack([end.SerializeToString()]), ())

@@ -6,7 +6,7 @@ for the jail to find out that loads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +14,7 @@ from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
 from cenote_worker.results import printable
+from cenote_worker.trace import Location, key_of, kind_of
 
 MAX_THINGS: Final = 100_000
 """Groups, names, files and modules of one state, each: ten times what a busy notebook has."""
@@ -23,6 +24,9 @@ MAX_PARTS: Final = 1_000_000
 
 MAX_TEXT: Final = 1_000
 """Characters of names and reasons; longer ones are cut."""
+
+MAX_ATTRIBUTES: Final = 10_000
+"""Of one library."""
 
 MAX_STEP: Final = 1 << 62
 """What comes behind it must fit a message and a database, too."""
@@ -105,7 +109,7 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     """
     part = stored_part if cut else _whole
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
-    if any(len(thing) > MAX_THINGS for thing in (*things, message.settings)):
+    if any(len(thing) > MAX_THINGS for thing in (*things, message.settings, message.index)):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
     if message.step > MAX_STEP:
         raise ProtocolViolation("a state behind more steps than anybody can take")
@@ -125,6 +129,25 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     return state
 
 
+def index_for(
+    message: checkpoint_pb2.State, names: Collection[str], made: Collection[str] = ()
+) -> list[checkpoint_pb2.Indexed]:
+    """What a copy of a state is compared with. names: of the variables that it is to have. made: those among them
+    that steps make again, of which nothing was tried.
+    """
+    found = list[checkpoint_pb2.Indexed]()
+    for each in message.index:
+        location = Location(each.location)
+        if kind_of(location) == "name" and key_of(location) not in names:
+            continue
+        entry = checkpoint_pb2.Indexed()
+        entry.CopyFrom(each)
+        if kind_of(location) == "name" and key_of(location) in made:
+            entry.ClearField("foretold")
+        found.append(entry)
+    return found
+
+
 def _measure(part: Part, lengths: dict[bytes, int]) -> None:
     for digest, length in part.chunks():
         if lengths.setdefault(digest, length) != length:
@@ -134,6 +157,11 @@ def _measure(part: Part, lengths: dict[bytes, int]) -> None:
 def _bound_texts(message: checkpoint_pb2.State) -> None:
     texts = [*message.names, *message.hosts, *message.settings, message.python, message.machine]
     texts += [text for module in message.modules for text in (module.name, module.version)]
+    for each in message.index:
+        if len(each.attributes) > MAX_ATTRIBUTES:
+            raise ProtocolViolation(f"a library with more than {MAX_ATTRIBUTES} attributes that were set")
+        texts += [each.version, each.unseen, each.untried, each.foretold, *each.attributes]
+        texts.append(key_of(Location(each.location)))
     if any(len(text) > MAX_TEXT for text in texts):
         raise ProtocolViolation(f"a name of more than {MAX_TEXT} characters")
 

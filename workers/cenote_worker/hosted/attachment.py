@@ -14,7 +14,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Admit
 from cenote_worker.hosted.reruns import Reruns
-from cenote_worker.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 
 if TYPE_CHECKING:
@@ -61,6 +61,10 @@ class AttachedRuntime:
     @property
     def limits(self) -> str:
         return self._runtime.started(self._seat).limits
+
+    @property
+    def carried(self) -> Carried | None:
+        return self._runtime.carried
 
     @property
     def network_log(self) -> tuple[Decision, ...]:

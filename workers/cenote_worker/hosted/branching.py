@@ -8,7 +8,7 @@ be made again is named before anything starts.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,6 +20,7 @@ from cenote_security.errors import UsageError
 from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver
+from cenote_worker.checkpoints.state import index_for
 from cenote_worker.history.history import History
 from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
@@ -30,6 +31,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.hosted.state_transfer import handed_over, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.rebuilding.line import Line
+from cenote_worker.results import Carried
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -178,7 +180,8 @@ class StateCopy:
         """
         line = self._plan.line
         made = self._made_again(branch, supervisor, line) if line is not None else ()
-        self._put(supervisor, self._end(made))
+        differing = self._put(supervisor, self._end(made))
+        branch.carried = Carried(how="rebuilt", missing=self.missing, differing=differing)
 
     def _made_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> tuple[str, ...]:
         """What is there now of what could not be copied, by name, with what shares objects with it."""
@@ -193,10 +196,11 @@ class StateCopy:
             raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
         return () if reason else rebuild.names
 
-    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> None:
-        put_whole(supervisor, self._held, what, partial=self._order.partial, patience=self._patience())
+    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> tuple[str, ...]:
+        partial = self._order.partial
+        return put_whole(supervisor, self._held, what, partial=partial, patience=self._patience())
 
-    def _end(self, made: Iterable[str]) -> RestoreEnd:
+    def _end(self, made: Collection[str]) -> RestoreEnd:
         message = self._held.state.message
         there = {name for group in self._held.state.groups for name in group.names}
         there |= {*message.hosts, *made}
@@ -206,6 +210,7 @@ class StateCopy:
             modules=message.modules,
             step=self.point.step,
             draw_anew=not self._order.deterministic,
+            index=index_for(message, there, made),
         )
 
     def _patience(self) -> float:
@@ -229,7 +234,7 @@ class _Beginning(NoRefill):
         inject()
         copy, self._copy = self._copy, None
         if copy is None:
-            self.step = 0
+            self.step, self._branch.carried = 0, None
         else:
             copy.fill(self._branch, supervisor)
 

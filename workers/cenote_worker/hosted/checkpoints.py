@@ -28,7 +28,7 @@ from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.hosted.state_transfer import collected
 from cenote_worker.hosted.stored_states import StoredStates
-from cenote_worker.results import printable
+from cenote_worker.results import Carried, printable
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 
@@ -301,6 +301,7 @@ class Checkpoints:
     def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         base = self._base
         if base is None:
+            self._runtime.carried = None
             inject()
             return
         ready = self._ready or self._read(base)
@@ -311,6 +312,8 @@ class Checkpoints:
         finally:
             ready.close()
             self._runtime.earlier = filling.line or self._runtime.earlier
+        missing = fidelity(base, base.state.message.hosts).missing if self._partial else ()
+        self._runtime.carried = Carried(how="rebuilt", missing=missing, differing=filling.differing)
         self._states.began(base.step)
 
     def stored(self) -> Mapping[int, int]:

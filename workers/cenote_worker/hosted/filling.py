@@ -29,6 +29,8 @@ class Filling:
         self._name = name
         self._partial = partial
         self.line: Line | None = None
+        self.differing: tuple[str, ...] = ()
+        """Once it is done: what is not as it was, a line each."""
 
     def carry_out(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
         """inject: see Refill.fill. Raises IncompleteRestoreError, UnavailableError."""
@@ -42,7 +44,8 @@ class Filling:
     def _put_all(self, supervisor: Supervisor, pieces: Iterable[Piece]) -> None:
         for piece in pieces:
             try:
-                put(supervisor, piece, self._name, self._ready.manifest.number, partial=self._partial)
+                number = self._ready.manifest.number
+                self.differing += put(supervisor, piece, self._name, number, partial=self._partial)
             except IncompleteRestoreError:
                 if not self._partial:
                     raise

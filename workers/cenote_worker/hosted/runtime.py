@@ -37,7 +37,7 @@ from cenote_worker.hosted.snapshots import check_label, check_target, keeping
 from cenote_worker.hosted.submissions import Submissions
 from cenote_worker.hosted.unlike_starts import unkept_files
 from cenote_worker.rebuilding.line import Line
-from cenote_worker.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler
 from cenote_worker.supervisor.requests import OWNER, Listener, Seat, Withdraw
@@ -96,6 +96,8 @@ class HostedRuntime:
         self.patches = Patches(self, legacy)
         self.refill: Refill = NO_REFILL
         """What fills a fresh jail once it has the injected values."""
+        self.carried: Carried | None = None
+        """Of the state that the latest jail began with; None for one that began with the injected values only."""
         self.earlier: Line | None = None
         """The steps that led to the state which the history begins with, where that is known from elsewhere."""
         self.began_elsewhere = len(self.history.tree) > 0
@@ -200,6 +202,7 @@ class HostedRuntime:
             self.check_open()
             supervisor = self.jail.dismiss()
             self.refill.forget()
+            self.carried = None
         if supervisor is not None:
             supervisor.mourned()
             supervisor.end(RESET)

@@ -27,7 +27,7 @@ from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.results import printable
-from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.supervisor.edge import DoneReply, RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -87,10 +87,11 @@ def put_whole(
     *,
     partial: bool,
     patience: float = STATE_TIMEOUT,
-) -> None:
+) -> tuple[str, ...]:
     """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
 
-    what: all of it; or what steps are given of it, which are run before the rest is put in.
+    what: all of it; or what steps are given of it, which are run before the rest is put in. Gives what is not as it
+    was in the jail that it comes from, a line each.
     Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
     """
     message, descriptors = jail_pb2.Request(), list[int]()
@@ -105,31 +106,42 @@ def put_whole(
     described.close()
     if isinstance(outcome, RefusedReply):
         raise IncompleteForkError((printable(outcome.message),))
+    return outcome.differing if isinstance(outcome, DoneReply) else ()
 
 
-def put(supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial: bool = False) -> None:
-    """Gives a piece to the jail and waits until that has it.
+def put(
+    supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial: bool = False
+) -> tuple[str, ...]:
+    """Gives a piece to the jail and waits until that has it. Gives what is not as it was stored, a line each.
 
     name, number: of the checkpoint, for errors. partial: the jail may leave out what it can tell that it lacks.
     Raises IncompleteRestoreError, UnavailableError.
     """
-    refusal = told(supervisor, piece, partial=partial)
-    if refusal:
+    outcome = _taken_in(supervisor, piece, partial=partial)
+    if isinstance(outcome, RefusedReply):
+        refusal = printable(outcome.message)
         raise IncompleteRestoreError(name, number, (f"{', '.join(piece.names[:20])}: {refusal}",))
+    return outcome.differing if isinstance(outcome, DoneReply) else ()
 
 
 def told(
     supervisor: Supervisor, piece: Piece, *, partial: bool = False, timeout: float = STATE_TIMEOUT
 ) -> str:
     """Why the jail refuses a piece; empty once it has it. Raises UnavailableError."""
+    outcome = _taken_in(supervisor, piece, partial=partial, timeout=timeout)
+    return printable(outcome.message) if isinstance(outcome, RefusedReply) else ""
+
+
+def _taken_in(
+    supervisor: Supervisor, piece: Piece, *, partial: bool, timeout: float = STATE_TIMEOUT
+) -> Outcome:
     message, descriptors = jail_pb2.Request(), list[int]()
     message.restore.kind, message.restore.partial = piece.kind, partial
     message.restore.lent.update(piece.lent)
     piece.content.to_wire(message.restore.content, descriptors)
     if piece.file >= 0:
         descriptors.append(piece.file)
-    outcome = _restored(supervisor, message, descriptors, timeout)
-    return printable(outcome.message) if isinstance(outcome, RefusedReply) else ""
+    return _restored(supervisor, message, descriptors, timeout)
 
 
 def _restored(

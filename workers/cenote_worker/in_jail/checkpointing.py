@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import builtins
 import importlib
+import os
 import platform
 import sys
 import threading
@@ -24,8 +25,9 @@ from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.carrying import hidden_states
-from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, grouped
+from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Grouped, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
+from cenote_worker.in_jail.checkpointing_index import Pickled, StateIndexing
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 from cenote_worker.in_jail.checkpointing_unsafe import (
     Landing,
@@ -46,6 +48,7 @@ from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.known_modules import KnownModules
+from cenote_worker.state_index import fill, from_message
 
 __builtins__ = BUILTINS
 
@@ -81,6 +84,9 @@ class Checkpointing:
         self._rebuilding: Rebuilding | None = None
         self._files: set[bytes] = set()
         self._lent = LentParts()
+        self._indexing = StateIndexing(kernel)
+        self.differing: tuple[str, ...] = ()
+        """What is here otherwise than in the state that was restored, a line each."""
 
     def offer(self, name: str, stub: object) -> None:
         """This object of the namespace whose turn it is stands for something of the client."""
@@ -106,13 +112,16 @@ class Checkpointing:
         content.close()
         with socket_of(descriptors.pop(0)) as sock:
             process = checkpointing_process.taken(self._kernel.futures)
+            self._indexing.before_copying()
             shipment: _Way = Shipment(sock, self._send, known)
             if request.form != jail_pb2.MakeCheckpoint.CHUNKS:
                 in_pieces = request.form == jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
                 shipment = Handover(sock, self._send, in_pieces=in_pieces)
-            self._copies.run(lambda tell: self._ship(shipment, process, tell))
+            live = os.getpid()
+            self._copies.run(lambda tell: self._ship(shipment, process, tell, live))
 
-    def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None]) -> None:
+    def _ship(self, shipment: _Way, process: dict[str, object], tell: Callable[[], None], live: int) -> None:
+        """live: the process whose state it is."""
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
                 state = make(
@@ -124,7 +133,9 @@ class Checkpointing:
                 self._ship_files(shipment, state)
                 tell()
                 self._ship_process(shipment, state, process)
-                self._ship_names(shipment, state)
+                done = self._ship_names(shipment, state)
+                shipment.flush()  # what values are made of is not touched before it is on its way
+                self._ship_index(state, done, apart=os.getpid() != live)
                 shipment.state(state)
             except (BrokenPipeError, ConnectionResetError):
                 raise
@@ -150,7 +161,12 @@ class Checkpointing:
         )
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
-    def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
+    def _ship_index(self, state: checkpoint_pb2.State, done: Grouped, *, apart: bool) -> None:
+        pickled = Pickled(done=done, names=state.names, carried=frozenset(state.settings))
+        for each in self._indexing.of_state(pickled, self._anchor, apart=apart):
+            fill(state.index.add(), each)
+
+    def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> Grouped:
         names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]
         state.names.extend(utf8_texts(names))
         state.hosts.extend(utf8_texts(name for name in names if self._is_stub(name)))
@@ -165,6 +181,7 @@ class Checkpointing:
             make(state.unkept.add, name=name, reason=reason, step=self._writers.get(name, 0))
         for name, reason in self._elsewhere():
             make(state.unkept.add, name=name, reason=reason)
+        return done
 
     def _is_stub(self, name: str) -> bool:
         return name in self._stubs and self._namespace[name] is self._stubs[name]
@@ -315,6 +332,8 @@ class Checkpointing:
         for module in end.modules:
             with suppress(Exception):  # it was only in use; what a variable needs of it has been imported
                 importlib.import_module(module.name)
+        expected = list(map(from_message, end.index))
+        self._indexing.before_comparing(expected)
         rebuilt = self._made(partial=partial)
         made = {**self._namespace, **self._stubs, **self._restored, **rebuilt}
         for name in [name for name in self._namespace if name not in NOT_STATE]:
@@ -325,9 +344,11 @@ class Checkpointing:
             self._kernel.take_sources(load_sources(self._process))
             settings = load_settings(self._process)
             self._kernel.in_context(lambda: hidden_states.put_settings(settings))
+            hidden_states.put({"warnings": self._process["warnings"]})  # imports have added their own
             checkpointing_process.draw_on(self._process)
         if end.draw_anew:
             draw_anew()
+        self.differing = self._indexing.compared(expected, draws_anew=end.draw_anew)
         self._restored, self._process, self._step = {}, None, end.step
         self.restored_at = end.head or end.step
         self._rebuilding, self._files = None, set()

@@ -275,6 +275,7 @@ class Worker:
                 self._copies.changed(self._checkpointing.restored_at or None)
                 self._kernel.settle()
                 reply.done.SetInParent()
+                reply.done.differing.extend(self._checkpointing.differing)
             case "versions":
                 self._versions(request.versions, descriptors, reply.versioned)
             case "carry" | "forget" | "load":
@@ -315,6 +316,8 @@ class Worker:
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
+        executed.differing.extend(self._checkpointing.differing)
+        self._checkpointing.differing = ()
 
     # -- checkpoints --
 

@@ -6,7 +6,7 @@ Everything behind this module may trust the shape of what it gets, and nothing o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -94,6 +94,7 @@ class ExecutedReply:
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
     unkept: str = ""
+    differing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +115,11 @@ class SurveyedReply:
 
 @dataclass(frozen=True, slots=True)
 class DoneReply:
-    """The request was carried out. along, found: of an injection, see Done in jail.proto."""
+    """The request was carried out. along, found: of an injection, differing: of a restore, see Done in jail.proto."""
 
     along: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
+    differing: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +278,12 @@ def _done(message: jail_pb2.Done) -> DoneReply:
     if len(message.along) + len(message.found) > MAX_ALONG:
         raise ProtocolViolation("more classes than go along with any value")
     along, found = ([each[:MAX_NAME] for each in names] for names in (message.along, message.found))
-    return DoneReply(tuple(along), tuple(found))
+    return DoneReply(tuple(along), tuple(found), _lines(message.differing))
+
+
+def _lines(told: Sequence[str]) -> tuple[str, ...]:
+    """Each is shown to people and to a model as a line of its own."""
+    return tuple(printable(line[:MAX_LINE]) for line in told[:MAX_AMISS])
 
 
 def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], Content]) -> ReplyBody:
@@ -299,8 +306,7 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
         case "surveyed":
             names = reply.surveyed.severed[:MAX_SEVERED]
             severed = tuple(printable(name[:MAX_NAME]) for name in names)
-            amiss = tuple(printable(line[:MAX_LINE]) for line in reply.surveyed.amiss[:MAX_AMISS])
-            return SurveyedReply(severed, reply.surveyed.step, amiss)
+            return SurveyedReply(severed, reply.surveyed.step, _lines(reply.surveyed.amiss))
         case "versioned":
             return VersionsReply(traced.read_versions(reply.versioned))
         case "refusal":
@@ -324,6 +330,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         notices=_notices(message) if message.notices else (),
         trace=traced.hear(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
+        differing=_lines(message.differing) if message.differing else (),
     )
 
 

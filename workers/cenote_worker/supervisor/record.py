@@ -126,6 +126,7 @@ class Record:
             notices=reply.notices,
             trace=reply.trace,
             unkept=self.unkept or reply.unkept,
+            differing=reply.differing,
         )
 
     def answered(self, outcome: Outcome) -> Outcome:
@@ -187,6 +188,7 @@ class Record:
         trace: StepTrace | None = None,
         unkept: str = "",
         back_at: int | None = None,
+        differing: tuple[str, ...] = (),
     ) -> ExecutionResult:
         return ExecutionResult(
             success=success,
@@ -206,7 +208,7 @@ class Record:
             trace=trace,
             unkept=unkept,
             back_at=back_at,
-            news=self.news,
+            news=(*self.news, *(f"not as in the state that was copied: {line}" for line in differing)),
         )
 
     def _timed_out(self, error: ErrorInfo | None) -> ErrorInfo | None:

@@ -53,13 +53,16 @@ _OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__p
 class Album:
     """Of one namespace."""
 
-    def __init__(self, namespace: dict[str, object], own_modules: OwnModules) -> None:
+    def __init__(
+        self, namespace: dict[str, object], own_modules: OwnModules, untouched: Untouched | None = None
+    ) -> None:
+        """untouched: what tells memory that need not be read."""
         self.namespace = namespace
         self.own_modules = own_modules
         self.patches = Patches(namespace)
         self.libraries = LibraryState()
         self.handlers = Handlers()
-        self.untouched = Untouched()
+        self.untouched = untouched if untouched is not None else Untouched()
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
@@ -67,6 +70,8 @@ class Album:
         """What was handed to libraries and to objects that do not show what they refer to."""
         self.states: dict[str, Version] = {}
         """Hidden state as it was looked at last, however long ago."""
+        self.first_states: dict[str, Version] = {}
+        """Hidden state as it was when it was looked at first."""
         self.left: dict[str, Version] | None = None
         """Hidden state as the latest step has left it; None once something else may have run since."""
         self._told: dict[Version, Version] = {}

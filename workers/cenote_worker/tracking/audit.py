@@ -67,6 +67,12 @@ _REFLECTING: Final = frozenset(
 """`exec` is that of `exec` and `eval`, by whatever name they were called."""
 
 _REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
+_OUTWARD: Final = frozenset(
+    ("os.kill", "os.killpg", "signal.pthread_kill", "sqlite3.connect", "os.chown", "os.removexattr", "os.lockf",
+     "socket.sendmsg", "shutil.chown", "shutil.copymode", "shutil.copystat")
+)  # fmt: skip
+"""What else reaches beyond the process."""
+
 _LOCKING: Final = frozenset(("fcntl.flock", "fcntl.lockf", "fcntl.fcntl"))
 _LOCKS: Final = frozenset((fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW))
 """What is asked of `fcntl.fcntl` to have a lock."""
@@ -226,6 +232,16 @@ class Noted:
             self.named |= {("__main__", str(each)) for each in named}
         else:
             self.frames = True
+
+
+def reaches_out(event: str, arguments: tuple[object, ...]) -> bool:
+    """Whether what is about to happen may change files, start or signal a process, or speak to another one."""
+    if event == "open":
+        _, mode, flags = arguments
+        bits = flags if type(flags) is int else 0
+        letters = mode if type(mode) is str else ""
+        return bool(bits & _WRITING) or not _WRITING_LETTERS.isdisjoint(letters)
+    return event in _CHANGING or event in _PROCESSES or event in _REMOTE or event in _OUTWARD
 
 
 def _is_relative(path: object) -> bool:

@@ -36,6 +36,9 @@ _FOLDER_MODE: Final = 0o700
 KEPT_FILES: Final = ".cenote-versions"
 """The folder, a temporary one, that versions of the working directory are kept in: no step has anything there."""
 
+_CACHES: Final = frozenset((".cache", ".matplotlib"))
+"""Where `XDG_CACHE_HOME` and `MPLCONFIGDIR` of a jail lead."""
+
 _SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
 
 LINK: Final = "link "
@@ -124,6 +127,25 @@ class Files:
             marks = _marks("/", [folder], self._top, _device(folder))
             found = None if found is None or marks is None else found | marks
         self.temporary_marks = found
+        return found
+
+    def temporary_entries(self) -> dict[str, Version]:
+        """By whole path, what lies right below a temporary folder, with all that is in it: names and sizes.
+
+        Without what libraries cache there. One entry for a folder in which there is too much to look at.
+        """
+        found = dict[str, Version]()
+        for folder in self._temporary:
+            marks = _marks("/", [folder], self._top, _device(folder))
+            if marks is None:
+                found[folder.rstrip("/")] = fresh()
+                continue
+            within = dict[str, list[tuple[str, int]]]()
+            for path, mark in sorted(marks.items()):
+                first = path.removeprefix(folder).lstrip("/").partition("/")[0]
+                within.setdefault(first, []).append((path, mark[2]))
+            for first in within.keys() - _CACHES:
+                found[f"{folder}{first}"] = Version(xxhash.xxh3_128_hexdigest(repr(within[first]).encode()))
         return found
 
     def location(self, path: str) -> Location | None:

@@ -433,6 +433,15 @@ class Patches:
         self._called.discard(dotted)
         return self.found.setdefault(dotted, (target, set()))[1]
 
+    def noted(self) -> dict[str, tuple[object, frozenset[str], bool]]:
+        """By dotted name: what was set on, which attributes were, and whether more inside it may have been. Without
+        what is known for whom it calls only, and features of the compiler."""
+        return {
+            dotted: (target, frozenset(keys), dotted in self._unseen)
+            for dotted, (target, keys) in self.found.items()
+            if dotted not in self._called and dotted != _FUTURE
+        }
+
     def values(self, dotted: str) -> dict[str, object]:
         """The attributes that were set, as they are now."""
         target, keys = self.found[dotted]

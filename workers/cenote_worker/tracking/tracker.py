@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Final
 
 from cenote_worker.pristine import BUILTINS
-from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, key_of, kind_of, name
+from cenote_worker.state_index import Indexed
+from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, file, key_of, kind_of, name
 from cenote_worker.tracking import hidden as hidden_state
 from cenote_worker.tracking import submodules
 from cenote_worker.tracking.album import Album
 from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.files import Files
+from cenote_worker.tracking.index import StateIndexer, index_of_copy
 from cenote_worker.tracking.own_modules import OwnModules
-from cenote_worker.tracking.picture import fresh
+from cenote_worker.tracking.picture import Picture, fresh
 from cenote_worker.tracking.watch import MIN_SECONDS, Watch
 
 __builtins__ = BUILTINS
@@ -68,6 +70,38 @@ class Tracker:
         """Dotted names of the user's modules that are imported."""
         self._own_modules.refresh()
         return frozenset(self._own_modules.found)
+
+    def indexer(self, namespace: dict[str, object] | None = None) -> StateIndexer:
+        """Of the state, or of a copy of it in another namespace of this process."""
+        return StateIndexer(self._namespace if namespace is None else namespace, self._own_modules)
+
+    def temporary_files(self) -> dict[Location, Indexed]:
+        """What lies right below temporary folders: not in the working directory, and of no kept state."""
+        found = self._files.temporary_entries()
+        return {file(path): Indexed(location=file(path), version=version) for path, version in found.items()}
+
+    @property
+    def first_states(self) -> Mapping[str, Version]:
+        """Hidden state as it was when a step met it first."""
+        return self._album.first_states
+
+    def pictures(self) -> dict[Location, Picture]:
+        """Those that hold: of what cannot have changed since it was looked at."""
+        return self._album.known_ones()
+
+    def index_of_copy(self, expected: Sequence[Indexed]) -> dict[Location, Indexed]:
+        """What this state, which is a copy, has of what is expected of it."""
+        wanted = {each.location for each in expected if kind_of(each.location) == "file"}
+        files = (
+            {each: found for each, found in self.temporary_files().items() if each in wanted}
+            if wanted
+            else {}
+        )
+        return index_of_copy(self._namespace, self._own_modules, expected) | files
+
+    def set_in_libraries(self) -> dict[str, tuple[object, frozenset[str], bool]]:
+        """See `StateIndexer.libraries`."""
+        return self._album.patches.noted()
 
     def parts_of_libraries(self) -> dict[int, str]:
         """By their ids, objects that libraries have and steps have spoken of: as `part_of_library` takes them."""

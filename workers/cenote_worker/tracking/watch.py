@@ -375,6 +375,8 @@ class Watch:
         after = hidden_state.versions(touched)
         last = self._album.states | self._states
         self._album.states = last | after
+        if fresh_ones := after.keys() - self._album.first_states.keys():
+            self._album.first_states |= {each: self._states.get(each, after[each]) for each in fresh_ones}
         self._album.left = after
         for state, version in after.items():
             # Of one that turns out only now to be used, all that can be known is that it was never another one.

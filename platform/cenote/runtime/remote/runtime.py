@@ -312,6 +312,9 @@ class RemoteRuntime:
         self.start()
         return self._started.limits
 
+    carried = None
+    """See Backend. The news of the first cell say it."""
+
     @property
     def network_log(self) -> tuple[Decision, ...]:
         frame = runtime_pb2.ClientFrame(network_log=runtime_pb2.NetworkLogQuestion())
