@@ -21,7 +21,7 @@ from tests.hosted.listening import Heard, NoHosts
 from tests.prepared import Prepared
 from tests.waiting import PATIENCE
 
-from cenote_worker.hosted.adoption import adopt
+from cenote_worker.hosted.adoption import Entries, adopt
 from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -137,11 +137,16 @@ class Node:
         """Another process that takes the runtime over, for the test to kill."""
         return Victim(self._supervising, self.folder, "adopt")
 
-    def adopt(self, hosts: HostHandler | None = None, keeping: Keeping = NOTHING_KEPT) -> HostedRuntime:
-        """keeping: what the former process has kept of it."""
+    def adopt(
+        self,
+        hosts: HostHandler | None = None,
+        keeping: Keeping = NOTHING_KEPT,
+        entries: Entries | None = None,
+    ) -> HostedRuntime:
+        """keeping: what the former process has kept of it. entries: see `adopt`."""
         kept = KeptRuntime.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
         equip = partial(keeping.equip, room=boundless, lives=True)
-        runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip)
+        runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
         self._until.callback(runtime.close)
         return runtime
 

@@ -41,11 +41,17 @@ from cenote_worker.supervisor import parking
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.tenancy.books import Books
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.trail import Trail
 
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
 JAIL = f"runtime/{NAME}/jail/1"
 """Where its first jail is kept."""
+
+TOKEN = "a-token"
+BOOKS = Books("acme", NAME, POLICY, Trail("victim"), MachineQuotas(), lambda _tenant: 0)
 
 IDLE = "TESTS_IDLE_SECONDS"
 """In the environment: after how many seconds a worker is ended that has nothing to do."""
@@ -206,7 +212,15 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             author = command.get("author")
             holder = runtime.attach(author, private=False) if author else runtime
             on_error, code = command.get("on_error", "keep"), command["code"]
-            holder.execute(code, command.get("timeout"), listener, key, cause="a model", on_error=on_error)
+            holder.execute(
+                code,
+                command.get("timeout"),
+                listener,
+                key,
+                cause="a model",
+                entry=BOOKS.cell(code, TOKEN),
+                on_error=on_error,
+            )
         case "snapshot":
             runtime.snapshot(command["label"], listener, key)
         case "rollback":

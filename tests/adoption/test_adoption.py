@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from tests.adoption.conftest import NUDGED, POLICY, Node, join, value
-from tests.adoption.supervising import JAIL, gift, offer
+from tests.adoption.supervising import JAIL, NAME, TOKEN, SpareJails, gift, offer
 from tests.descriptors import MEMORY, all_closed, opened
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE, until
@@ -28,6 +28,7 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.content import Content
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import RequestKey
@@ -35,11 +36,21 @@ from cenote_worker.hosted.noted import MAX_TIMES
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient, connect
 from cenote_worker.keeper.message import close_all
-from cenote_worker.results import ExecutionResult
+from cenote_worker.results import ExecutionResult, Patched
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.tenancy.books import Books
+from cenote_worker.tenancy.deeds import CellDeed
+from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.trail import Trail
 
 COUNT = "import time\nfor i in range(60):\n    print(i)\n    time.sleep(0.01)\n'done'"
+NUMB = """import os, signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print('begun', flush=True)
+signal.sigwait([signal.SIGUSR1])"""
+"""Waits for `Node.nudge`."""
+
 COUNTED = "".join(f"{i}\n" for i in range(60))
 
 
@@ -87,6 +98,71 @@ def test_the_running_cell_goes_on(node: Node) -> None:
     assert COUNTED == whole.printed
     assert COUNTED == before + rest.printed
     assert 1 == result.step
+
+
+def told_deeds(trail: Trail) -> list[tuple[str, str, str, str]]:
+    """First line, token, error and state of each cell on record."""
+    deeds = [deed for deed in trail.read().deeds if isinstance(deed, CellDeed)]
+    return [(deed.code.first_line, deed.token, deed.error, deed.state) for deed in deeds]
+
+
+def books(trail: Trail) -> Books:
+    return Books("acme", NAME, POLICY, trail, MachineQuotas(), lambda _tenant: 0)
+
+
+def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
+    """By whom it was sent, also where it is undone. Those that had ended stand in the former process's record."""
+    for on_error, code, came_to in (
+        ("keep", NUMB + "\n1 / 0", "kept"),
+        ("rollback", NUMB + "\n1 / 0", "rolled_back"),
+        ("keep", NUMB + "\nos.kill(os.getpid(), 9)", "rolled_back"),
+    ):
+        trail = Trail("heir")
+        victim = node.victim()
+        victim.execute("x = 1", "first")
+        assert victim.value("first") is None
+        victim.execute(code, "second", on_error=on_error)
+        victim.heard("second", "begun")
+        victim.kill()
+        runtime = node.adopt(entries=books(trail).cell)
+        assert [] == told_deeds(trail)
+        heard = join(runtime, "second")
+        node.nudge()
+        error = heard.result().error
+        assert error is not None
+        assert [("import os, signal", TOKEN, error.type, came_to)] == told_deeds(trail)
+        runtime.close()
+
+
+def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
+    """It ran, and nobody will ever know what it came to."""
+    trail = Trail("heir")
+    victim = node.victim()
+    victim.execute(NUMB, "cell")
+    victim.heard("cell", "begun")
+    victim.kill()
+    node.keeper.drop(JAIL)
+    runtime = node.adopt(entries=books(trail).cell)
+    assert "lost" == join(runtime, "cell").result().state
+    assert [("import os, signal", TOKEN, "RuntimeLost", "lost")] == told_deeds(trail)
+
+
+def test_what_could_not_be_stored_is_told_by_the_successor(node: Node) -> None:
+    """The result of a cell, and of what has none: that it was done, and why it is not durable."""
+    kept = KeptRuntime.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    result = ExecutionResult(success=True, value="7", step=3)
+    kept.settled("cell", NotDurableError(result, "No space left"))
+    kept.settled("injection", NotDurableError(None, "No space left"))
+    patched = Patched(status="applied", head=3)
+    kept.settled("patch", NotDurableError(patched, "No space left"))
+    kept.leave()
+    runtime = node.adopt()
+    for key, given in (("cell", result), ("injection", None), ("patch", patched)):
+        listener = Heard()
+        runtime.outcome(key, listener)
+        outcome = listener.outcome()
+        assert isinstance(outcome, NotDurableError), outcome
+        assert ("No space left", given) == (outcome.reason, outcome.outcome)
 
 
 def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:

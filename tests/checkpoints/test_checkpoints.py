@@ -25,6 +25,7 @@ from cenote.runtime import (
 )
 from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.rules import SecurityChecker, default_rules
 from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
     CheckpointRefusedError,
@@ -473,6 +474,10 @@ def test_a_step_whose_jail_is_gone_is_not_acknowledged(make_runtime: Make, folde
     assert "1" == value(runtime, "x")
 
 
+def full(*_: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
 def test_a_reset_is_durable(make_runtime: Make, folder: Path) -> None:
     """What was forgotten does not come back."""
     runtime = make_runtime(store=folder, name="r", durable=True)
@@ -480,6 +485,39 @@ def test_a_reset_is_durable(make_runtime: Make, folder: Path) -> None:
     runtime.reset()
     runtime.close()
     assert "False" == value(restored(make_runtime, folder), "'x' in globals()")
+
+
+def test_a_reset_that_cannot_be_stored_was_done(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its caller hears that; the rules know no more than the namespace, and what comes next is durable."""
+    runtime = make_runtime(
+        store=folder, name="r", durable=True, security_checker=SecurityChecker(default_rules())
+    )
+    value(runtime, "import math as m")
+    with monkeypatch.context() as disk:
+        disk.setattr(LocalDraft, "write", full)
+        with pytest.raises(NotDurableError, match="No space left") as caught:
+            runtime.reset()
+    assert caught.value.outcome is None
+    assert "False" == value(runtime, "'m' in globals()")
+    runtime.close()
+    assert "False" == value(restored(make_runtime, folder), "'m' in globals()")
+
+
+def test_the_rules_learn_from_a_cell_that_is_not_durable(
+    make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ran: what a name was before it, that name is no more."""
+    runtime = make_runtime(
+        store=folder, name="r", durable=True, security_checker=SecurityChecker(default_rules())
+    )
+    value(runtime, "import os as p")
+    with monkeypatch.context() as disk:
+        disk.setattr(LocalDraft, "write", full)
+        with pytest.raises(NotDurableError):
+            runtime.execute("class p: _exit = len")
+    assert "3" == value(runtime, "p._exit('abc')")
 
 
 def test_what_is_not_durable_is_said_once(make_runtime: Make, folder: Path) -> None:
@@ -497,9 +535,6 @@ def test_a_full_disk_is_no_acknowledgement(
     """The call raises with what the cell gave; once there is room the next one is durable again, with both."""
     runtime = make_runtime(store=folder, name="r", durable=True)
     value(runtime, "x = 1")
-
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as disk:
         disk.setattr(LocalDraft, "write", full)

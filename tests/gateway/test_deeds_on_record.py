@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
+import pkgutil
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from tests.gateway.world import BARE, World
 from tests.serving.plain import packed, plain
 from tests.waiting import until
@@ -14,8 +20,10 @@ from cenote.gateway.audit.entry import Entry
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.selection import Selection, described, selected
 from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.quota import Quota
 from cenote.harness import ApplyResult
 from cenote_proto.v1 import history_pb2, jail_pb2, runtime_pb2
+from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_security.secret_files import read_secret_file
@@ -129,6 +137,101 @@ def test_entries_are_selected(world: World) -> None:
     ]
     assert [] == list(selected(files, Selection(since=everything[-1].at + 1)))
     assert all(text.isascii() and text.isprintable() for text in map(described, everything))
+
+
+WRITES = (
+    "cenote_worker.checkpoints.local_folder.LocalDraft.__init__",
+    "cenote_worker.checkpoints.local_folder.LocalDraft.write",
+    "cenote_worker.checkpoints.local_folder.LocalDraft.publish",
+    "cenote_worker.history.store.HistoryStore.write",
+    "cenote.gateway.audit.log_file.LogFile.write",
+)
+"""Of all stores of a platform: states, histories, the audit log itself."""
+
+
+class FullDisk:
+    """Has one write of the stores fail, or all of them, once it is armed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._left = 0
+        self._each = False
+        self.failed = 0
+        for place in WRITES:
+            owner, name = place.rsplit(".", 1)
+            monkeypatch.setattr(place, self._failing(pkgutil.resolve_name(owner), name))
+
+    def arm(self, after: int, *, each: bool = False) -> None:
+        """after: how many writes go well first. each: all that come then fail."""
+        self._left, self._each, self.failed = after + 1, each, 0
+
+    def disarm(self) -> None:
+        self._left, self._each = 0, False
+
+    def _failing(self, owner: Any, name: str) -> Callable[..., Any]:
+        former = getattr(owner, name)
+
+        def write(*arguments: Any, **named: Any) -> Any:
+            if self._left:
+                self._left = max(self._left - 1, int(self._each and self._left == 1))
+                if self._left == int(self._each):
+                    self.failed += 1
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return former(*arguments, **named)
+
+        return write
+
+
+def test_a_cell_whose_state_cannot_be_stored_is_on_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each write of each store fails in turn, then all do: who ran what stands in the log all the same, once."""
+    disk = FullDisk(monkeypatch)
+    acme = world.user("acme")
+    line = acme.line(acme.create("etl", durable=True))
+    line.welcome()
+    lines, unstored, after = ["x = 0"], 0, 0
+    assert line.run(lines[0]).success
+    while disk.failed or after == 0:
+        disk.arm(after)
+        lines.append(f"x = {after + 1}")
+        result = line.run(lines[-1])
+        assert result.success
+        unstored += bool(result.not_durable)
+        after += 1
+    disk.arm(0, each=True)
+    lines += ["raise KeyError(1)", "x = 'all'"]
+    assert [False, True] == [line.run(code).success for code in lines[-2:]]
+    disk.disarm()
+    assert unstored
+    world.close()
+    assert lines == [entry.event.facts["first_line"] for entry in recorded(world, "cell")]
+    assert {acme.token_id} == {entry.event.token for entry in recorded(world, "cell")}
+    assert verify(world.state.audit, read_secret_file(world.state.audit_key)).broken is None
+
+
+def test_a_quota_of_stored_bytes_keeps_no_cell_off_the_record(world: World) -> None:
+    """A tenant can have the store refuse what they like: an atomic cell, the steps of a patch stand there too."""
+    acme = world.user("acme")
+    world.stores.quotas.set_limit(acme.tenant, Quota.STORED, 300_000)
+    line = acme.line(acme.create("etl", durable=True))
+    line.welcome()
+    assert line.run("x = 1").success
+    assert line.run("import os; y = os.urandom(400_000)").not_durable
+    atomic = line.answer(
+        line.send(cell=runtime_pb2.Cell(code=plain(b"del x; 1 / 0"), atomic=True), key="atomic")
+    )
+    assert "ZeroDivisionError" == atomic.result.error.type
+    codes = plain(packed(b"x = 2"))
+    codes.count = 1
+    steps = [runtime_pb2.PatchedStep(origin=number, change="another" * (number == 1)) for number in (1, 2)]
+    call = line.send(apply=runtime_pb2.Apply(head=2, steps=steps, codes=codes), key="patch")
+    while (told := line.answer(call)).HasField("apply_progress"):
+        pass
+    assert (Failure.NOT_DURABLE, True) == (told.failure.kind, "stored" in told.failure.message)
+    world.close()
+    first_lines = [entry.event.facts["first_line"] for entry in recorded(world, "cell")]
+    large = "import os; y = os.urandom(400_000)"
+    assert ["x = 1", large, "del x; 1 / 0", "x = 2", large] == first_lines
 
 
 def test_a_cell_that_never_ran_is_not_on_record(world: World) -> None:

@@ -180,6 +180,19 @@ def test_a_reset_is_stored(owner: Owner) -> None:
     assert "False" == owner.runtime().execute("'x' in globals()").value
 
 
+def test_a_reset_that_cannot_be_stored(owner: Owner) -> None:
+    """It was done, and its caller hears that, and not that it was refused."""
+    runtime = owner.runtime()
+    runtime.execute("x = 1")
+    (folder,) = (owner.world.state.store / owner.user.tenant).glob("*")
+    (folder / f"{2:012d}.part").mkdir()
+    with pytest.raises(NotDurableError, match="the platform's store") as caught:
+        runtime.reset()
+    assert caught.value.outcome is None
+    (folder / f"{2:012d}.part").rmdir()
+    assert "False" == runtime.execute("'x' in globals()").value
+
+
 def test_it_goes_when_it_is_removed(owner: Owner) -> None:
     """Asleep or not, and nothing is left of it in the store; nor of others, which have records there."""
     owner.runtime("a").execute("x = 1")

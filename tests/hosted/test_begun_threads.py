@@ -142,6 +142,23 @@ def test_an_answer_that_waits_to_be_durable(no_thread: Callable[[], Any]) -> Non
     acknowledger.close()
 
 
+def test_a_listener_that_fails_keeps_no_other_from_its_answer() -> None:
+    """It was the last answer that anybody got of that runtime: the thread had ended with it."""
+
+    class Failing(Listener):
+        def done(self, outcome: object) -> None:
+            super().done(outcome)
+            raise ValueError("'utf-8' codec can't encode")
+
+    acknowledger: Any = Acknowledger(lambda _supervisor: (), lambda _key, _step: None)
+    failing, answered = Failing(), Listener()
+    acknowledger.hold(failing, DoneReply(), lambda: None, "")
+    until(lambda: failing.heard)
+    acknowledger.hold(answered, DoneReply(), lambda: None, "")
+    until(lambda: [DoneReply] == list(map(type, answered.heard)))
+    acknowledger.close()
+
+
 def test_an_answer_to_a_jail_that_does_not_read(no_thread: Callable[[], Any]) -> None:
     """The jail hears no more, instead of waiting for what nobody sends."""
     near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -41,6 +41,7 @@ from cenote.runtime.storage import Storage
 from cenote_security.errors import NameExistsError, NotCopiedError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
+from cenote_worker.checkpoints.errors import carried_out, result_in
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
@@ -263,8 +264,6 @@ class RuntimeCore:
     def reset(self) -> None:
         """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
         self.backend.reset()
-        if self._checkpoints is not None and self._checkpoints.durable:
-            self._checkpoints.make()
         if self._rules is not None:
             self._rules.forget()
             self._rules.define(*self.items)
@@ -272,6 +271,9 @@ class RuntimeCore:
             if names.rules is not None:
                 names.rules.forget()
                 names.rules.define(*names.items)
+        if self._checkpoints is not None and self._checkpoints.durable:
+            with carried_out(None):
+                self._checkpoints.make()
 
     def names_of(self, author: str) -> Names:
         """Those that only this author sees."""
@@ -442,7 +444,8 @@ class _Judge:
         return self._listener.output(stream, text)
 
     def done(self, outcome: Outcome) -> None:
-        if isinstance(outcome, ExecutionResult) and outcome.success:
+        result = result_in(outcome)
+        if result is not None and result.success:
             self._rules.succeeded()
         self._listener.done(outcome)
 

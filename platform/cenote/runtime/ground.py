@@ -21,7 +21,7 @@ from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import NotKeptError, UnavailableError
 from cenote_security.rules import CheckSession, SecurityError
-from cenote_worker.checkpoints.errors import CheckpointError, NotDurableError
+from cenote_worker.checkpoints.errors import CheckpointError, carried_out
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.replays import Unrepeated
 from cenote_worker.hosted.reruns import Rerun, Reruns
@@ -110,11 +110,9 @@ class RuntimeGround:
     def store(self, outcome: object) -> None:
         """Stores what the work has led to, where no step has. Raises NotDurableError, which has the outcome."""
         store, self._storing = self._storing, None
-        try:
-            if store is not None:
+        if store is not None:
+            with carried_out(outcome):
                 store()
-        except CheckpointError as error:
-            raise NotDurableError(outcome, str(error)) from error
 
     def keep(self, *, partial: bool = False) -> bool:
         if self._second.runs:

@@ -197,6 +197,7 @@ class Asked(_message.Message):
     LABEL_FIELD_NUMBER: _builtins.int
     CODE_FIELD_NUMBER: _builtins.int
     CAUSE_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
     ATOMIC_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     number: _builtins.int
@@ -223,6 +224,8 @@ class Asked(_message.Message):
     code: _builtins.bytes
     """Of a cell, for the record: what it is, UTF-8, and what made its author send it."""
     cause: _builtins.str
+    token: _builtins.str
+    """Of a cell: the id of the token that it came with."""
     atomic: _builtins.bool
     """Of a cell: it is undone if it fails."""
     @_builtins.property
@@ -247,12 +250,13 @@ class Asked(_message.Message):
         label: _builtins.str = ...,
         code: _builtins.bytes = ...,
         cause: _builtins.str = ...,
+        token: _builtins.str = ...,
         atomic: _builtins.bool = ...,
         failed: _runtime_pb2.CellResult | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "cpu", b"cpu", "failed", b"failed", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "written", b"written"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ask", b"ask", "atomic", b"atomic", "author", b"author", "cause", b"cause", "code", b"code", "cpu", b"cpu", "failed", b"failed", "injection", b"injection", "key", b"key", "kills", b"kills", "label", b"label", "number", b"number", "private", b"private", "started", b"started", "step", b"step", "timeout", b"timeout", "token", b"token", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -420,6 +424,7 @@ class Settled(_message.Message):
     NO_SUCH_LABEL_FIELD_NUMBER: _builtins.int
     APPLIED_FIELD_NUMBER: _builtins.int
     BUILT_FIELD_NUMBER: _builtins.int
+    NOT_DURABLE_FIELD_NUMBER: _builtins.int
     MISSING_FIELD_NUMBER: _builtins.int
     PRINTED_FIELD_NUMBER: _builtins.int
     key: _builtins.str
@@ -432,6 +437,8 @@ class Settled(_message.Message):
     no_such_step: _builtins.int
     """The step or the label of which no snapshot is kept."""
     no_such_label: _builtins.str
+    not_durable: _builtins.str
+    """Of what was carried out and could not be stored: why."""
     missing: _builtins.int
     """In a journal that was written anew: the output, behind so many characters that are not kept."""
     @_builtins.property
@@ -463,12 +470,13 @@ class Settled(_message.Message):
         no_such_label: _builtins.str = ...,
         applied: _runtime_pb2.Applied | None = ...,
         built: _runtime_pb2.Built | None = ...,
+        not_durable: _builtins.str = ...,
         missing: _builtins.int = ...,
         printed: _abc.Iterable[Global___Printed] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "lost", b"lost", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied", b"applied", "built", b"built", "done", b"done", "kept", b"kept", "key", b"key", "lost", b"lost", "missing", b"missing", "no_such_label", b"no_such_label", "no_such_step", b"no_such_step", "not_durable", b"not_durable", "nothing_ran", b"nothing_ran", "outcome", b"outcome", "printed", b"printed", "refusal", b"refusal", "result", b"result", "rolled_back", b"rolled_back"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["result", "done", "refusal", "lost", "nothing_ran", "rolled_back", "kept", "no_such_step", "no_such_label", "applied", "built"]  # noqa: Y015
     _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015

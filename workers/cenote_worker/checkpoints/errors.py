@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from cenote_security.errors import CenoteError
+from cenote_worker.results import ExecutionResult
 
 
 class CheckpointError(CenoteError):
@@ -160,3 +164,18 @@ class NotDurableError(CheckpointError):
             f"it was done and is not durable: {self.reason}; it is lost if the runtime ends now, and stored with the "
             f"next call that can be"
         )
+
+
+def result_in(outcome: object) -> ExecutionResult | None:
+    """The result of a cell that ran, whether or not that could be stored; None for any other outcome."""
+    given = outcome.outcome if isinstance(outcome, NotDurableError) else outcome
+    return given if isinstance(given, ExecutionResult) else None
+
+
+@contextmanager
+def carried_out(outcome: object) -> Iterator[None]:
+    """Around what makes a call durable that has given this outcome. Raises NotDurableError for what fails there."""
+    try:
+        yield
+    except CenoteError as error:
+        raise NotDurableError(outcome, str(error)) from error

@@ -240,7 +240,7 @@ class RuntimeHost:
                 _in_time(lambda: keeping.equip(runtime, room, lives=True))
                 opened.callback(runtime.refill.close)
 
-            hosted = adopt(name, policy, relay, kept, history, equip)
+            hosted = adopt(name, policy, relay, kept, history, equip, self._books(assignment).cell)
             opened.pop_all()
         return hosted, kept
 

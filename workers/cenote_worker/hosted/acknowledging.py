@@ -6,6 +6,7 @@ that it came from, and then its listener hears of it. What came meanwhile shares
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from cenote_worker.results import ExecutionResult, Rollback, StreamName
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
+
+_log = logging.getLogger("cenote.hosted")
 
 Secure = Callable[[Supervisor], tuple[str, ...]]
 """Stores the state of a jail; gives news for whoever ran a cell. Raises whatever keeps it from being stored."""
@@ -93,13 +96,21 @@ class Acknowledger:
                 _refuse(theirs, error)
                 continue
             for held in theirs:
-                held.listener.done(_with_news(held.outcome, news))
+                _tell(held, _with_news(held.outcome, news))
 
 
 def _refuse(batch: list[_Held], error: Exception) -> None:
     for held in batch:
         given = None if isinstance(held.outcome, DoneReply) else held.outcome
-        held.listener.done(NotDurableError(given, str(error)))
+        _tell(held, NotDurableError(given, str(error) or type(error).__name__))
+
+
+def _tell(held: _Held, outcome: Outcome) -> None:
+    """A listener that fails keeps nobody else from the answers that come after it."""
+    try:
+        held.listener.done(outcome)
+    except Exception:  # noqa: BLE001  (whatever it is: this thread answers all that come after it)
+        _log.exception("an outcome could not be passed on")
 
 
 class Durable:

@@ -14,7 +14,7 @@ from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.kept_runtime import KeptRuntime
 from cenote_worker.hosted.keyed_call import KeyedCall
-from cenote_worker.hosted.listeners import Unheard, Witness
+from cenote_worker.hosted.listeners import Entry, Noting, Unheard, Witness
 from cenote_worker.hosted.patching import Unfinished
 from cenote_worker.hosted.refill import Recovery
 from cenote_worker.hosted.runtime import HostedRuntime
@@ -36,6 +36,10 @@ Equip = Callable[[HostedRuntime], None]
 """Gives a runtime what it stores its states with, before anything is heard of its jail."""
 
 
+Entries = Callable[[str, str], Entry]
+"""Makes the entry, in the books of the platform, of a cell that is not counted: its code, and its token's id."""
+
+
 def _bare(_runtime: HostedRuntime) -> None:
     pass
 
@@ -47,12 +51,13 @@ def adopt(
     kept: KeptRuntime,
     history: History | None = None,
     equip: Equip = _bare,
+    entries: Entries | None = None,
 ) -> HostedRuntime:
     """Goes on with a runtime that another process has left. policy: the one that it had. kept: as it was found.
 
     Its namespace and its running cell are there, and the outcomes of its last keyed calls. Calls that were waiting
     never ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
-    history: as that process wrote it down, if it did.
+    history: as that process wrote it down, if it did. entries: for the cell that runs, if there are books.
     """
     runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history)
     story = kept.found_story()
@@ -73,7 +78,7 @@ def adopt(
     if unfinished is not None:
         unfinished.hold()
     if last.ended is None:
-        _Takeover(runtime, kept, last, injections).carry_out()
+        _Takeover(runtime, kept, last, injections, entries).carry_out()
     elif not last.jail.mourned and last.jail.filled:
         runtime.jail.bereave(Death(reason=last.ended.reason, detail=last.ended.detail, text=last.ended.text))
     if unfinished is not None:
@@ -105,11 +110,13 @@ class _Takeover:
         kept: KeptRuntime,
         story: JailStory,
         injections: Mapping[int, Injection],
+        entries: Entries | None,
     ) -> None:
         self._runtime = runtime
         self._kept = kept
         self._story = story
         self._injections = injections
+        self._entries = entries
         self._call: KeyedCall | None = None
         self._supervisor: Future[Supervisor] = Future()
         """Of that jail; no result where it has vanished."""
@@ -171,12 +178,22 @@ class _Takeover:
         injection = self._injections.get(request.asked.injection)
         refill = self._runtime.refill
         stored = refill.acknowledging(listener, self._supervisor.result, request.asked.key)
-        listener = Recovery(self._recorded(stored, request, injection), refill)
+        recorded = self._recorded(stored, request, injection)
+        listener = Recovery(self._entered(recorded, request), refill)
         if request.asked.HasField("failed"):
             listener = Undone(listener, to_result(request.asked.failed))
         if seat_of(request.asked) is OWNER:  # another's result tells the owner nothing
             listener = Witness(listener, self._lost)
         return listener if injection is None else self._runtime.noted.noting(injection, listener)
+
+    def _entered(self, listener: Listener, request: Request) -> Listener:
+        """In the books when it ends: a cell that has ended before stands in those of the former process."""
+        asked = request.asked
+        is_cell = request.ask is Ask.EXECUTE or asked.HasField("failed")
+        if self._entries is None or not is_cell or request is not self._story.request:
+            return listener
+        entry = self._entries(asked.code.decode("utf-8", "surrogatepass"), asked.token)
+        return Noting(listener, entry.ended)
 
     def _recorded(self, listener: Listener, request: Request, injection: Injection | None) -> Listener:
         """As the former process would have written it down, if it had not done so already."""

@@ -12,7 +12,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import Admit
+from cenote_worker.hosted.listeners import Entry
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
@@ -94,12 +94,12 @@ class AttachedRuntime:
         listener: Listener,
         key: RequestKey | None = None,
         cause: str = "",
-        admit: Admit | None = None,
+        entry: Entry | None = None,
         on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.check_open()
         withdraw = self._runtime.execute(
-            code, timeout, listener, key, self._seat, cause, admit, on_error=on_error
+            code, timeout, listener, key, self._seat, cause, entry, on_error=on_error
         )
         if self._closed:  # by another thread, just now
             self._runtime.vacate(self._seat)

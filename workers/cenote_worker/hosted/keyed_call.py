@@ -94,12 +94,14 @@ class KeyedCall:
             return all([listener.output(stream, text) for listener in self._listeners])
 
     def done(self, outcome: Outcome) -> None:
-        self._settled(self, outcome)
-        with self._lock:
-            self.outcome = outcome
-            listeners, self._listeners = self._listeners, []
-            for listener in listeners:
-                listener.done(outcome)
+        try:
+            self._settled(self, outcome)
+        finally:
+            with self._lock:
+                self.outcome = outcome
+                listeners, self._listeners = self._listeners, []
+                for listener in listeners:
+                    listener.done(outcome)
 
 
 def key_of(listener: Listener) -> str:

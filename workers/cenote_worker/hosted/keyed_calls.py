@@ -7,9 +7,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from cenote_security.errors import OutcomeUnknownError, UnavailableError
+from cenote_worker.checkpoints.errors import result_in
 from cenote_worker.hosted.keyed_call import KeyedCall, RequestKey, nothing_ran
 from cenote_worker.journal.story import MAX_KEYS, MAX_OUTCOMES
-from cenote_worker.results import ExecutionResult
 from cenote_worker.supervisor.requests import Listener, Outcome, Withdraw
 from cenote_worker.transcript import Transcript
 
@@ -133,7 +133,7 @@ class KeyedCalls:
     def _forget(self) -> None:
         key, (call, size) = self._settled.popitem(last=False)
         self._size -= size
-        self._forgotten[key] = call.outcome.step if isinstance(call.outcome, ExecutionResult) else 0
+        self._forgotten[key] = result.step if (result := result_in(call.outcome)) is not None else 0
         if len(self._forgotten) > MAX_KEYS:
             self._forgotten.popitem(last=False)
 
@@ -149,12 +149,12 @@ def _begin(call: KeyedCall, listener: Listener, carry_out: CarryOut) -> None:
 
 def _size(outcome: Outcome) -> int:
     """Roughly, in bytes: what can be large."""
-    if not isinstance(outcome, ExecutionResult):
+    if (result := result_in(outcome)) is None:
         return 0
-    shown = sum(len(part) for bundle in outcome.outputs for part in bundle.values())
-    texts = [outcome.stdout, outcome.stderr, outcome.value or "", outcome.reply or ""]
-    texts += [outcome.error.message, outcome.error.traceback] if outcome.error is not None else []
-    return shown + sum(map(len, texts)) + (outcome.trace.size if outcome.trace is not None else 0)
+    shown = sum(len(part) for bundle in result.outputs for part in bundle.values())
+    texts = [result.stdout, result.stderr, result.value or "", result.reply or ""]
+    texts += [result.error.message, result.error.traceback] if result.error is not None else []
+    return shown + sum(map(len, texts)) + (result.trace.size if result.trace is not None else 0)
 
 
 def _too_old(step: int) -> str:

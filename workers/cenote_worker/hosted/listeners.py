@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
+from typing import Protocol
 
 from cenote_security.errors import JailLostError
 from cenote_worker.holding import HeldHere
@@ -12,18 +13,48 @@ from cenote_worker.results import ExecutionResult, StreamName
 from cenote_worker.supervisor.edge import FileReply, RefusedReply, ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
 
-Admit = Callable[[Listener], Listener]
-"""Asked before a cell is queued, once for each that was not sent before. Gives who hears of it from then on; raises
-what its sender is told when nothing is to run.
-"""
+Note = Callable[[Outcome], None]
+"""Is called with what a request has come to."""
 
-Admission = Callable[[str], AbstractContextManager[Admit | None]]
-"""What admits a cell of this code, around what queues it; None where nothing is counted."""
+
+class Entry(Protocol):
+    """A cell in the books of its platform. token: id of the one that it comes with."""
+
+    token: str
+
+    def admit(self) -> None:
+        """Called before the cell is queued, once for each that was not sent before. Raises an error when nothing is
+        to run.
+        """
+
+    def ended(self, outcome: Outcome) -> None:
+        """The jail is done with the cell. Called before anything is made of its outcome that may fail."""
+
+
+Admission = Callable[[str], AbstractContextManager[Entry | None]]
+"""Makes the entry of a cell of this code, around what queues it; None where nothing is counted."""
 
 
 def admit_all(_code: str) -> AbstractContextManager[None]:
     """An Admission."""
     return nullcontext()
+
+
+class Noting:
+    """Passes on what happens; notes the outcome first. The listener hears of it even if that cannot be noted."""
+
+    def __init__(self, listener: Listener, note: Note) -> None:
+        self._listener = listener
+        self._note = note
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        try:
+            self._note(outcome)
+        finally:
+            self._listener.done(outcome)
 
 
 class Witness:

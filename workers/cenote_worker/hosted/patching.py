@@ -15,7 +15,7 @@ from cenote_security.errors import RolledBackError, UnavailableError
 from cenote_worker.begun_threads import begin_thread
 from cenote_worker.history.events import Declared
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import Admission, Admit
+from cenote_worker.hosted.listeners import Admission, Entry
 from cenote_worker.hosted.replays import Replay
 from cenote_worker.results import Built, Patched, PatchedStep, StreamName
 from cenote_worker.supervisor.protocol import Ask
@@ -104,12 +104,12 @@ class _Job:
         self._interrupt()
 
     @contextmanager
-    def admitted(self, admission: Admission, code: str) -> Iterator[Admit | None]:
+    def admitted(self, admission: Admission, code: str) -> Iterator[Entry | None]:
         """See Admission. No step begins once the patch was withdrawn, whichever of the two came first."""
         if self._stopped:
             raise UnavailableError("the patch was withdrawn")
-        with admission(code) as admit:
-            yield admit
+        with admission(code) as entry:
+            yield entry
         if self._stopped:
             self._interrupt()
 

@@ -12,7 +12,8 @@ from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START, StepRecord, StepStatus
 from cenote_worker.hosted.change import Change
-from cenote_worker.results import CellUsage, ExecutionResult, Rollback, StreamName
+from cenote_worker.hosted.listeners import Noting
+from cenote_worker.results import CellUsage, ExecutionResult, Rollback
 from cenote_worker.supervisor.edge import DoneReply, VariablesReply
 from cenote_worker.supervisor.requests import Listener, Outcome, Seat
 
@@ -41,21 +42,21 @@ class Recorder:
             if isinstance(outcome, ExecutionResult):
                 self._ran(asked, outcome)
 
-        return _Noting(listener, note)
+        return Noting(listener, note)
 
     def rollback(self, listener: Listener) -> Listener:
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, Rollback):
                 self._back_at(outcome.step, "rollback")
 
-        return _Noting(listener, note)
+        return Noting(listener, note)
 
     def change(self, listener: Listener, change: Change) -> Listener:
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, DoneReply):
                 self._changed(replace(change, along=outcome.along, found=outcome.found))
 
-        return _Noting(listener, note)
+        return Noting(listener, note)
 
     def description(self, listener: Listener, seat: Seat) -> Listener:
         """Of the common names: what a private namespace holds is its author's business."""
@@ -66,7 +67,7 @@ class Recorder:
             if isinstance(outcome, VariablesReply):
                 self.history.described(outcome.variables)
 
-        return _Noting(listener, note)
+        return Noting(listener, note)
 
     # -- events --
 
@@ -166,21 +167,6 @@ class Recorder:
         """Removed ones count as not kept: what else was in their folders is not known."""
         files = {**self.history.begun_files, **dict.fromkeys(change.names, content)}
         return files if len(files) <= MAX_BEGUN_FILES else {**self.history.begun_files, "": ""}
-
-
-class _Noting:
-    """Passes on what happens; notes the outcome first."""
-
-    def __init__(self, listener: Listener, note: Callable[[Outcome], None]) -> None:
-        self._listener = listener
-        self._note = note
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        self._note(outcome)
-        self._listener.done(outcome)
 
 
 def _status(result: ExecutionResult) -> StepStatus:

@@ -165,8 +165,8 @@ class Rehearsal:
 
     def _run(self, admission: Admission) -> None:
         request, waiting = self._request, Delivery()
-        with admission(request.source) as admit:
-            self._fresh.execute(request.source, request.seconds, waiting, admit=admit)
+        with admission(request.source) as entry:
+            self._fresh.execute(request.source, request.seconds, waiting, entry=entry)
         found = _answer(waiting.outcomes.get())
         if not isinstance(found, ExecutionResult):
             raise JailError("the runtime gave no result for a cell")

@@ -14,11 +14,11 @@ from cenote_worker.hosted import asks
 from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.files import FileAsk
-from cenote_worker.hosted.listeners import Admission, admit_all
+from cenote_worker.hosted.listeners import Admission, Noting, admit_all
 from cenote_worker.hosted.replays import Replay, Unrepeated, made_calls
 from cenote_worker.hosted.second_jail import SecondJail
 from cenote_worker.hosted.snapshots import keeping
-from cenote_worker.results import SnapshotInfo, StreamName
+from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outcome, Seat, Withdraw
 from cenote_worker.trace import Location
 
@@ -225,14 +225,14 @@ class Reruns:
 
         replays.begin(replay, self._runtime.interrupt)
         try:
-            with self._admission(rerun.code) as admit:
+            with self._admission(rerun.code) as entry:
                 return self._runtime.execute(
                     rerun.code,
                     record.timeout or None if record is not None else None,
-                    _Ended(listener, ended),
+                    Noting(listener, ended),
                     seat=self._seat(record.author if record else ""),
                     cause=rerun.cause,
-                    admit=admit,
+                    entry=entry,
                     origin=record.number if record else 0,
                     on_error="rollback" if record is not None and record.atomic else "keep",
                 )
@@ -273,18 +273,3 @@ def _again(record: StepRecord, data: bytes | None) -> FileAsk:
         return FileAsk.removed(record.names[0])
     assert data is not None, "asked for a step that is not repeatable"
     return FileAsk.written(record.names[0], data)
-
-
-class _Ended:
-    """Passes on what happens; tells of the end first."""
-
-    def __init__(self, listener: Listener, ended: Callable[[Outcome], None]) -> None:
-        self._listener = listener
-        self._ended = ended
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        self._ended(outcome)
-        self._listener.done(outcome)

@@ -26,7 +26,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.keyed_calls import KeyedCalls
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
-from cenote_worker.hosted.listeners import Admit, Sharer
+from cenote_worker.hosted.listeners import Entry, Sharer
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.patching import Patches
 from cenote_worker.hosted.recorder import Recorder
@@ -342,14 +342,14 @@ class HostedRuntime:
         key: RequestKey | None = None,
         seat: Seat = OWNER,
         cause: str = "",
-        admit: Admit | None = None,
+        entry: Entry | None = None,
         origin: int = 0,
         on_error: OnError = "keep",
     ) -> Withdraw | None:
         """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
 
         cause: what made its author send it, such as the id of a model call; origin: the step that it stands for; both
-        for the history. admit: see Admit.
+        for the history. entry: see Entry.
 
         With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
         one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
@@ -361,7 +361,7 @@ class HostedRuntime:
             key,
             listener,
             lambda heard: self.submissions.cell(
-                code, timeout, heard, seat, cause, admit, origin, atomic=atomic
+                code, timeout, heard, seat, cause, entry, origin, atomic=atomic
             ),
         )
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import NotKeptError
-from cenote_worker.history.step import START
+from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.current_jail import CurrentJail
@@ -16,7 +16,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import key_of
 from cenote_worker.hosted.legacy import Legacy
-from cenote_worker.hosted.listeners import Admit, Witness
+from cenote_worker.hosted.listeners import Entry, Noting, Witness
 from cenote_worker.hosted.recorder import Record, unrecorded
 from cenote_worker.hosted.refill import Recovery, recovered
 from cenote_worker.hosted.snapshots import going_back
@@ -50,7 +50,7 @@ class Submissions:
         listener: Listener,
         seat: Seat,
         cause: str,
-        admit: Admit | None,
+        entry: Entry | None,
         origin: int,
         *,
         atomic: bool,
@@ -61,24 +61,31 @@ class Submissions:
         with runtime.turn:
             runtime.check_open()
             runtime.history.check_room(code)
-            admitted = listener if admit is None else admit(listener)
+            if entry is not None:
+                entry.admit()
             step = runtime.new_step()
             limit = timeout or runtime.policy.cell_timeout
             asked = asks.step(code, step, seat, cause, limit, origin=origin, atomic=atomic)
-            record = partial(self._recorder.cell, asked=asked)
+            record = partial(self._recorded_cell, asked=asked, entry=entry)
             death = self._jail.unheard(seat)
             if death is not None and not runtime.refill.exact:
                 result = death.before(step, seat.author)
-                record(admitted).done(recovered(result, runtime.refill.begins_with))
+                record(listener).done(recovered(result, runtime.refill.begins_with))
                 return None
             supervisor = runtime.started(seat)
             request = asks.cell(code, step, limit, listener, seat)
             request.message.execute.atomic = atomic
             request.code, request.cause = code, cause
-            request.listener = self._witness(admitted, seat, supervisor, request.key, record)
+            request.token = entry.token if entry is not None else ""
+            request.listener = self._witness(listener, seat, supervisor, request.key, record)
             supervisor.submit(request)
         runtime.history.prepare()  # while the jail works
         return partial(supervisor.withdraw, request)
+
+    def _recorded_cell(self, listener: Listener, asked: StepRecord, entry: Entry | None) -> Listener:
+        """In the books first: a cell that ran stands there, whatever fails after it."""
+        recorded = self._recorder.cell(listener, asked)
+        return recorded if entry is None else Noting(recorded, entry.ended)
 
     def rollback(self, to: int | str, listener: Listener, seat: Seat) -> None:
         """See HostedRuntime.rollback."""

@@ -97,6 +97,7 @@ def _underway(request: Request, listener: Listener) -> Underway:
             label=asked.label,
             code=asked.code.decode("utf-8", "surrogatepass"),
             cause=asked.cause,
+            token=asked.token,
             undoes=to_result(asked.failed) if asked.HasField("failed") else None,
         ),
         started=asked.started,

@@ -84,6 +84,7 @@ class JailJournal:
             label=request.label,
             code=request.code.encode("utf-8", "surrogatepass"),
             cause=request.cause,
+            token=request.token,
             atomic=request.message.execute.atomic,
         )
         if request.undoes is not None:

@@ -7,6 +7,7 @@ from typing import assert_never
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
+from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.results import Built, ExecutionResult, Patched, Rollback
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.requests import Outcome
@@ -42,6 +43,9 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
             settled.nothing_ran = True
         case JailLostError():
             settled.lost = utf8_text(outcome.reason)
+        case NotDurableError():
+            settled = to_entry(key, _carried_out(outcome))
+            settled.not_durable = utf8_text(outcome.reason)
         case _:
             settled.lost = utf8_text(str(outcome))
     return settled
@@ -49,6 +53,13 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
 
 def from_entry(settled: journal_pb2.Settled) -> Outcome:
     """The outcome of an entry that has one."""
+    outcome = _given(settled)
+    if not settled.not_durable:
+        return outcome
+    return NotDurableError(None if isinstance(outcome, edge.DoneReply) else outcome, settled.not_durable)
+
+
+def _given(settled: journal_pb2.Settled) -> Outcome:
     match settled.WhichOneof("outcome"):
         case "result":
             return to_result(settled.result)
@@ -83,3 +94,11 @@ def _refusal(refused: edge.RefusedReply) -> jail_pb2.Refusal:
     if refused.kind in jail_pb2.Refusal.Kind.values():  # it is a jail's word
         message.kind = jail_pb2.Refusal.Kind.ValueType(refused.kind)
     return message
+
+
+def _carried_out(error: NotDurableError) -> Outcome:
+    """What the call gave that could not be made durable."""
+    match error.outcome:
+        case ExecutionResult() | Rollback() | Patched() | Built() as given:
+            return given
+    return edge.DoneReply()

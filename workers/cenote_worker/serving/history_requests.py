@@ -13,7 +13,7 @@ from cenote_security.errors import UnavailableError
 from cenote_worker.content import Content
 from cenote_worker.hosted.full_runs import not_in_full
 from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import Admit
+from cenote_worker.hosted.listeners import Entry
 from cenote_worker.hosted.patching import Patcher, Work
 from cenote_worker.hosted.rehearsal import put_in
 from cenote_worker.serving.answers import Answer
@@ -137,10 +137,10 @@ class HistoryRequests:
         self.client.hosted.rerunning()
 
     @contextmanager
-    def _admission(self, code: str) -> Iterator[Admit]:
+    def _admission(self, code: str) -> Iterator[Entry]:
         entry = self.served.books.cell(code, self.token)
         with entry:
-            yield entry.admit
+            yield entry
 
     def _listener(self, call: Call) -> ReplyListener:
         return ReplyListener(self.served.loop, partial(self.settled, call))

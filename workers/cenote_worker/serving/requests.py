@@ -10,6 +10,7 @@ from typing import Final
 from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailLostError, UsageError
+from cenote_worker.checkpoints.errors import carried_out
 from cenote_worker.content import Content
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.messages import from_history
@@ -71,7 +72,7 @@ class Requests:
                 cause, timeout = cell.cause[:MAX_CAUSE], cell.timeout or None
                 with entry:
                     call.withdraw = hosted.execute(
-                        code, timeout, listener, key, cause=cause, admit=entry.admit, on_error=on_error
+                        code, timeout, listener, key, cause=cause, entry=entry, on_error=on_error
                     )
 
         call = Call(number=frame.call, key=frame.key or unnamed(), run=run)
@@ -238,7 +239,8 @@ class Requests:
 
         def run() -> runtime_pb2.ServerFrame:
             self.client.hosted.reset()
-            refill.began_anew()
+            with carried_out(None):
+                refill.began_anew()
             return runtime_pb2.ServerFrame(call=frame.call, reply=jail_pb2.Reply(done=jail_pb2.Done()))
 
         return Call(number=frame.call, run=run, at_once=True, blocks=lambda: refill.stores)

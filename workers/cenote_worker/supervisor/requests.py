@@ -76,7 +76,7 @@ class JailRequest:
     step: the cell's number, 0 for anything else.
     key: what its client may ask for it by. injection: the number of what it injects, if that is kept.
     step and label of a rollback: where to. seat: who asks. overtaken: by how many requests that came later.
-    code and cause of a cell: for whoever writes it down.
+    code, cause and token of a cell: for whoever writes it down. token: id of the one that it came with.
     undoes: what the cell has come to that this rollback undoes.
     """
 
@@ -94,6 +94,7 @@ class JailRequest:
     label: str = ""
     code: str = ""
     cause: str = ""
+    token: str = ""
     undoes: ExecutionResult | None = None
 
     def address(self, number: int) -> None:

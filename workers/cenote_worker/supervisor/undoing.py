@@ -32,6 +32,7 @@ def undoing(request: JailRequest, result: ExecutionResult, before: int) -> JailR
         seat=request.seat,
         code=request.code,
         cause=request.cause,
+        token=request.token,
         undoes=result,
     )
 

@@ -8,8 +8,8 @@ from typing import Self
 
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision, Ledger
-from cenote_worker.results import ExecutionResult, StreamName
-from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.results import ExecutionResult
+from cenote_worker.supervisor.requests import Outcome
 from cenote_worker.tenancy.deeds import Code, NetworkDeed, Origin, cell_deed, code_of
 from cenote_worker.tenancy.machine_quotas import MachineQuotas, Stored
 from cenote_worker.tenancy.shared_quota import SharedQuota
@@ -60,19 +60,18 @@ class Books:
 
 
 class CellEntry:
-    """A cell that may be about to run: counted from `admit` on, until it ends."""
+    """A cell that may be about to run: counted from `admit` on, until it ends. See Entry."""
 
     def __init__(self, books: Books, code: Code, token: str) -> None:
         self._books = books
         self._code = code
-        self._token = token
+        self.token = token
         self._counted: Tally | None = None
 
-    def admit(self, listener: Listener) -> Listener:
-        """See Admit. Raises QuotaExceededError."""
+    def admit(self) -> None:
+        """See Entry. Raises QuotaExceededError."""
         self._books.cells.take(1)
         self._counted = self._books.cells
-        return _Noting(self, listener)
 
     def __enter__(self) -> Self:
         """Around what may admit it and then fail: in that case it is not counted any more."""
@@ -89,25 +88,11 @@ class CellEntry:
             counted.release(1)
 
     def ended(self, outcome: Outcome) -> None:
+        """See Entry. Anything but a result says that nothing ran."""
         self._drop()
         if isinstance(outcome, ExecutionResult):
-            deed = cell_deed(self._books.origin, self._token, self._code, time.time(), outcome)
+            deed = cell_deed(self._books.origin, self.token, self._code, time.time(), outcome)
             self._books.trail.note(deed)
-
-
-class _Noting:
-    """Passes on what happens; notes the end first."""
-
-    def __init__(self, entry: CellEntry, listener: Listener) -> None:
-        self._entry = entry
-        self._listener = listener
-
-    def output(self, stream: StreamName, text: str) -> bool:
-        return self._listener.output(stream, text)
-
-    def done(self, outcome: Outcome) -> None:
-        self._entry.ended(outcome)
-        self._listener.done(outcome)
 
 
 def policy_digest(policy: SandboxPolicy) -> str:
