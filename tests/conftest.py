@@ -21,7 +21,8 @@ import hypothesis
 import pytest
 
 # How long an example takes says more about the machine than about the code.
-hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.register_profile("untimed", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("long", deadline=None, max_examples=200)
 hypothesis.settings.load_profile("untimed")
 
 ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
@@ -262,6 +263,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
     sys.addaudithook(_forbid_network)
+    if config.getoption("--long"):
+        hypothesis.settings.load_profile("long")
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
         # Sets print in the order of hashes, and so do ids that show a set: all workers need the same order.
         os.environ.setdefault("PYTHONHASHSEED", str(random.randrange(1, 2**32)))
