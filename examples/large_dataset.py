@@ -32,7 +32,7 @@ print(tidy(datasets.head("readings", 4)).dtypes["celsius"])
 datasets.put("tidy", tidy)
 print(datasets.map("readings", "tidy", into="tidied", batch_size=50_000))
 ```""",
-    """Three batches fail: some values are no numbers. I leave those rows out, and keep sums, which can be added up.
+    """Three rows fail: their values are no numbers. I leave those out, and keep sums, which can be added up.
 
 ```python
 import pandas as pd
@@ -44,7 +44,7 @@ def sums(frame):
 
 datasets.put("sums", sums)
 report = datasets.map("readings", "sums", into="sums", batch_size=50_000)
-print(report["rows"], report["failed_batches"])
+print(report["rows"], report["failed_rows"])
 total = datasets.load("sums").groupby("station").sum()
 means = {station: round(mean, 2) for station, mean in (total["sum"] / total["count"]).items()}
 print(means)
@@ -83,7 +83,7 @@ async def main() -> None:
         response = await agent.run(f"`datasets` has {ROWS} `readings`. Find the mean of each station.")
         print("answer:", response.content)
         print("means:", runtime.retrieve("means"))
-        print("rows of batches that failed:", datasets["tidied.failed"].count())
+        print("rows that were left out:", datasets["tidied.failed"].count())
         print(
             f"the model read {response.token_usage.prompt_tokens // 1000}k tokens in {response.steps_taken} steps"
         )

@@ -11,6 +11,8 @@ import threading
 from contextlib import redirect_stdout
 from pathlib import Path
 
+import pandas as pd
+import pyarrow.parquet as pq
 import ray
 from tests.processes import kill, runs, title, tree_of
 from tests.small_ray import start_ray
@@ -26,11 +28,12 @@ POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"))
 
 CODE = """
 lookup = {0: "zero", 1: "one"}
+BAD = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 700, 701]
 
 def name(batch):
     import time
-    time.sleep(0.2)  # time to be killed in
-    if (batch.id == 700).any():
+    time.sleep(0.2 if len(batch) > 50 else 0)  # time to be killed in
+    if batch.id.isin(BAD).any():
         raise ValueError("seven hundred")
     return batch.assign(word=(batch.id % 2).map(lookup))
 """
@@ -68,6 +71,26 @@ def raised(numbers: ray.data.Dataset, function: ObjectReference) -> str:
     return "nothing"
 
 
+def read_back(mapped: ray.data.Dataset, folder: Path) -> dict[str, list[list[object]]]:
+    """What was written, by those who read it: the rows, and what each says of one that failed."""
+    mapped.write_parquet(str(folder))
+    frames = {
+        "pandas": pd.read_parquet(folder),
+        "pyarrow": pq.read_table(folder).to_pandas(),
+        "ray": ray.data.read_parquet(str(folder)).to_pandas(),
+    }
+    return {
+        name: [*values_of(frame), [str(text) for text in frame["went"].dropna()]]
+        for name, frame in frames.items()
+    }
+
+
+def values_of(frame: pd.DataFrame) -> list[list[object]]:
+    """Rows without an error, by number."""
+    rows = frame[frame["went"].isna()].sort_values("id")[["id", "word", "went"]]
+    return [[None if pd.isna(each) else each for each in row] for row in rows.itertuples(index=False)]
+
+
 def shown() -> str:
     """What the example prints, on this cluster: to start another one takes a while."""
     sys.path.insert(0, str(EXAMPLES))
@@ -91,7 +114,13 @@ def main(folder: str) -> None:
         ).materialize()
         until(lambda: gone and not any(runs(pid) for pid in gone))
         rows = mapped.take_all()
+        # Blocks of one batch each, the first of which has no good row.
+        small = map_batches(
+            ray.data.range(1000, override_num_blocks=100), function, sandbox=POLICY, jails=2, errors_to="went"
+        ).materialize()
         told = {
+            "read": read_back(small, Path(folder) / "written"),
+            "schemas": len({str(block.schema) for block in map(ray.get, small.get_internal_block_refs())}),
             "good": sorted((row["id"], row["word"]) for row in rows if row["went"] is None),
             "errors": [row["went"] for row in rows if row["went"] is not None],
             "failed": sorted(row["id"] for row in failed_rows(mapped, "went").take_all()),

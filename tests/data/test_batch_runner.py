@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote.data import BatchFailedError, runner
+from cenote.data import BatchFailedError, SchemaMismatchError, runner, splitting
 from cenote.data.parcel import FunctionParcel
 from cenote.data.runner import BatchFormat, BatchRunner
+from cenote.data.schemas import Agreed, Agreement
+from cenote.data.splitting import HOPELESS, HOPELESS_AGAIN, PARTS, Splitting
 from cenote.errors import UsageError
 
 POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=60)
@@ -117,15 +119,209 @@ def test_source_that_fails_fails_the_batch() -> None:
     ("number", "reason"), [(13, "exception"), (14, "exit"), (15, "memory"), (16, "time")]
 )
 def test_a_batch_that_fails_is_kept(odd: BatchRunner, number: int, reason: str) -> None:
-    """It becomes one row, with the error and all of its rows; the next batch meets nothing that it left behind."""
+    """The row that it fails on stands beside the error; the next batch meets nothing that it left behind."""
     calls = odd(rows(1))["calls"].to_pylist()[0]
     fine = {"n": [1], "calls": [calls + 1], "error": [None], "error_batch": [None]}
     assert fine == odd(rows(1)).to_pydict()
-    (row,) = odd(rows(number, 1)).to_pylist()
+    row, other = odd(rows(number, 1)).to_pylist()
     assert row["error"].startswith(f"{reason}: "), row["error"]
     assert "earlier cells" not in row["error"]
-    assert rows(number, 1).equals(pa.ipc.open_stream(row["error_batch"]).read_all())
-    assert [1] == odd(rows(2))["calls"].to_pylist()
+    assert rows(number).equals(pa.ipc.open_stream(row["error_batch"]).read_all())
+    assert (1, None) == (other["n"], other["error"])
+    assert [2] == odd(rows(2))["calls"].to_pylist()  # of the jail that was made for the other row
+
+
+SPOILED = """
+import pandas as pd
+seen = []
+
+def spoiled(batch):
+    seen.append(len(batch))
+    if batch.n.isin(BAD).any():
+        raise ValueError(sorted(set(BAD) & set(batch.n))[0])
+    return batch.assign(word=batch.n.map(str), calls=len(seen))
+"""
+
+
+def spoiled(*bad: int) -> FunctionParcel:
+    return FunctionParcel(name="spoiled", source=f"BAD = {bad!r}\n{SPOILED}")
+
+
+def test_bad_rows_stand_alone() -> None:
+    """Each beside its own error, in its place among the others, of which none is lost."""
+    bad, size = (0, 77, 78, 500, 999), 1000
+    with BatchRunner(spoiled(*bad), POLICY, "pandas", "error") as runs:
+        table = runs(rows(*range(size)))
+    for position, row in enumerate(table.to_pylist()):
+        if position in bad:
+            assert f"ValueError: {position}" in row["error"]
+            assert rows(position).equals(pa.ipc.open_stream(row["error_batch"]).read_all())
+            assert [None] * 3 == [row["n"], row["word"], row["calls"]]
+        else:
+            assert (position, str(position), None, None) == (
+                row["n"],
+                row["word"],
+                row["error"],
+                row["error_batch"],
+            )
+    assert size == table.num_rows
+
+
+def test_many_bad_rows_stand_alone_too() -> None:
+    """So many that no large part is without one."""
+
+    def attempt(start: int, rows: int) -> pa.Table | BatchFailedError:
+        bad = any(each % 10 == 0 for each in range(start, start + rows))
+        return BatchFailedError("f", rows, "bad", "exception") if bad else pa.table({"n": [1]})
+
+    found = Splitting().parts(1_000, BatchFailedError("f", 1_000, "bad", "exception"), attempt)
+    bad = [(part.start, part.rows) for part in found if isinstance(part.came_to, BatchFailedError)]
+    assert [(start, 1) for start in range(0, 1_000, 10)] == bad
+    assert 1_000 == sum(part.rows for part in found)
+
+
+def test_a_function_that_works_on_no_row_alone() -> None:
+    """Parts that it works on are found all the same."""
+
+    def attempt(start: int, rows: int) -> pa.Table | BatchFailedError:
+        bad = rows < 3 or start <= 100 < start + rows
+        return BatchFailedError("f", rows, "bad", "exception") if bad else pa.table({"n": [1]})
+
+    found = Splitting().parts(1_000, BatchFailedError("f", 1_000, "bad", "exception"), attempt)
+    assert 2 >= sum(part.rows for part in found if isinstance(part.came_to, BatchFailedError)) - 14
+
+
+@pytest.mark.parametrize(("budget", "most"), [(0, 0), (10, 12)], ids=["no budget", "budget"])
+def test_the_work_for_bad_rows_is_bounded(monkeypatch: pytest.MonkeyPatch, budget: int, most: int) -> None:
+    """What is left of it then stands together, and nothing of that is lost."""
+    monkeypatch.setattr(splitting, "EACH", 1)
+    tried: list[int] = []
+    with BatchRunner(spoiled(*range(0, 64, 3)), POLICY, "pandas", "error") as runs:
+        runs._splitting = Splitting(budget)
+        attempt = runs._attempt
+        monkeypatch.setattr(runs, "_attempt", lambda batch: tried.append(batch.num_rows) or attempt(batch))
+        table = runs(rows(*range(64)))
+    kept = [row["error_batch"] for row in table.to_pylist() if row["error"] is not None]
+    again = [n for stream in kept for n in pa.ipc.open_stream(stream).read_all()["n"].to_pylist()]
+    assert list(range(64)) == sorted([*again, *table["n"].drop_null().to_pylist()])
+    failed = len(kept) + len([size for size in tried if size])
+    assert len(tried) <= 2 * most + 2, failed
+
+
+def test_a_function_that_never_works_is_given_up_soon() -> None:
+    """Its batches cost little more than without being split, and have one schema all the same."""
+    tries: list[tuple[int, int]] = []
+
+    def attempt(start: int, rows: int) -> BatchFailedError:
+        tries.append((start, rows))
+        return BatchFailedError("f", rows, "no", "exception")
+
+    work, whole = Splitting(), BatchFailedError("f", 10**6, "no", "exception")
+    first = work.parts(10**6, whole, attempt)
+    assert HOPELESS <= len(tries) < HOPELESS + PARTS
+    assert 10**6 == sum(part.rows for part in first)
+    tries.clear()
+    work.parts(10**6, whole, attempt)
+    assert HOPELESS_AGAIN == len(tries)
+
+
+def test_rows_that_take_all_their_time_cost_more_of_the_budget() -> None:
+    """Each of these attempts waits for the time limit of a cell."""
+    tries: list[int] = []
+
+    def attempt(start: int, rows: int) -> pa.Table | BatchFailedError:
+        tries.append(rows)
+        slow = start <= 13 < start + rows
+        return BatchFailedError("f", rows, "slow", "time") if slow else pa.table({"n": [1]})
+
+    found = Splitting().parts(256, BatchFailedError("f", 256, "slow", "time"), attempt)
+    assert [1] == [part.rows for part in found if isinstance(part.came_to, BatchFailedError)]
+    assert len(tries) <= 8 * 3 + 1
+
+
+def blocks_of(source: str, *batches: pa.Table, agreement: Agreement | None = None) -> list[pa.Table]:
+    """Of a function `f`."""
+    agree = (agreement or Agreement()).agree
+    with BatchRunner(FunctionParcel(name="f", source=source), POLICY, "pandas", "error", agree) as runs:
+        return [runs(batch) for batch in batches]
+
+
+@pytest.mark.parametrize(
+    ("source", "kinds"),
+    [
+        # A batch whose rows are all bad comes first.
+        ("def f(b):\n if (b.n < 3).all(): 1 / 0\n return b.assign(d=b.n / 2)", {"n": "int64", "d": "double"}),
+        # Columns that are empty in one batch, and integers that miss some in another.
+        (
+            "def f(b): return b.assign(w=b.n.map({1: 'a', 5: 'b'}), i=b.n.where(b.n != 4))",
+            {"n": "int64", "w": "large_string", "i": "int64"},
+        ),
+        (
+            "def f(b): return b.assign(l=[[] if n < 3 else ['x'] for n in b.n])",
+            {"n": "int64", "l": "list<item: string>"},
+        ),
+        # Categories of which each batch has others; columns in another order; some that are missing.
+        (
+            "def f(b): return b.assign(c=b.n.map(str).astype('category'))",
+            {"n": "int64", "c": "dictionary<values=large_string, indices=int32, ordered=0>"},
+        ),
+        (
+            "def f(b):\n b = b.assign(m=b.n)\n return b if b.n[0] < 3 else b[['m', 'n']][:3 - b.n[0] % 2]",
+            {"n": "int64", "m": "int64"},
+        ),
+        # Batches of which nothing is left.
+        ("def f(b): return b.assign(w=b.n.map(str))[b.n > 3]", {"n": "int64", "w": "large_string"}),
+    ],
+    ids=["all bad", "empty columns", "empty lists", "categories", "columns", "filtered"],
+)
+def test_all_blocks_have_one_schema(source: str, kinds: dict[str, str]) -> None:
+    """Those with errors, and those of batches whose own would be another."""
+    blocks = blocks_of(source, *(rows(n, n + 1, n + 2) for n in (0, 3, 6)), rows())
+    schemas = [block.schema for block in blocks if block.num_rows]
+    assert [{**kinds, "error": "string", "error_batch": "large_binary"}] * len(schemas) == [
+        {each.name: str(each.type) for each in schema} for schema in schemas
+    ]
+    assert schemas == [schemas[0]] * len(schemas)
+
+
+def test_what_does_not_fit_the_schema_is_an_error_of_its_rows() -> None:
+    """Nothing is changed for it: no fraction is cut off, no text read as a number, no column left out."""
+    halves = "def f(b): return b.assign(h=b.n // 2 if (b.n < 3).all() else b.n / 2)"
+    first, second = blocks_of(halves, rows(0, 1, 2), rows(4, 5, 6))
+    assert [0, 0, 1] == first["h"].to_pylist()
+    assert [2, None, 3] == second["h"].to_pylist()
+    assert "'h' of double, which is int64 in other results" in second["error"].to_pylist()[1]
+    texts = "def f(b): return b.assign(h=b.n if (b.n < 3).all() else b.n.map(str))"
+    assert [None] == blocks_of(texts, rows(1), rows(4))[1]["h"].to_pylist()
+    more = "def f(b): return b if (b.n < 3).all() else b.assign(more=1)"
+    (error,) = blocks_of(more, rows(1), rows(4))[1]["error"].to_pylist()
+    assert "a column 'more', which other results do not have; `schema=`" in error
+
+
+def test_what_contradicts_a_guess_ends_the_job() -> None:
+    """Blocks with the guess may be written: read with them, these values would be lost, or not be read at all."""
+    source = "def f(b):\n if (b.n < 3).any(): 1 / 0\n return b.assign(w=b.n if b.n.isin([1, 7, 100]).any() else 'a')"
+    with pytest.raises(SchemaMismatchError, match="'w' of large_string, which is int64") as caught:
+        blocks_of(source, rows(0, 1), rows(5))
+    assert "`schema=`" in str(pickle.loads(pickle.dumps(caught.value)))
+    known = Agreement()
+    known.agree(Agreed(schema=pa.schema({"n": pa.int64(), "w": pa.large_string()})))
+    bad, good = blocks_of(source, rows(0, 1), rows(5), agreement=known)
+    assert bad.schema == good.schema
+    assert ["a"] == good["w"].to_pylist()
+    with pytest.raises(SchemaMismatchError, match="'w' of large_string, which is double"):
+        blocks_of(
+            "def f(b): return b.assign(w='b' if (b.n == 5).all() else float('nan'))", rows(0, 1), rows(5)
+        )
+
+
+def test_processes_agree() -> None:
+    """On what the first of them has seen, also for batches that fail as a whole."""
+    agreement = Agreement()
+    source = "def f(b):\n if (b.n < 3).all(): 1 / 0\n return b.assign(w=b.n.map(str))"
+    (good,) = blocks_of(source, rows(5), agreement=agreement)
+    (bad,) = blocks_of(source, rows(0, 1), agreement=agreement)
+    assert good.schema == bad.schema
 
 
 def test_without_a_column_for_it_an_error_is_raised() -> None:

@@ -16,6 +16,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
+BAD = [*range(10), 700, 701]
+FINE = [number for number in range(1000) if number not in BAD]
+
 pytestmark = pytest.mark.timeout(420)  # a cluster and jobs of Ray's, on a machine with much else to do
 
 
@@ -38,12 +41,19 @@ def told() -> Iterator[dict[str, Any]]:
 
 
 def test_each_row_is_worked_on_once(told: dict[str, Any]) -> None:
-    """But for those of the batch that failed, which are kept with the error, and can be had again."""
-    fine = [number for number in range(1000) if not 700 <= number < 800]
-    assert [[number, ("zero", "one")[number % 2]] for number in fine] == told["good"]
-    (error,) = told["errors"]
-    assert "ValueError: seven hundred" in error
-    assert list(range(700, 800)) == told["failed"]
+    """But for those that it failed on, which are kept with the error, and can be had again."""
+    assert [[number, ("zero", "one")[number % 2]] for number in FINE] == told["good"]
+    assert BAD == told["failed"]
+    assert ["ValueError: seven hundred" in error for error in told["errors"]] == [True] * len(BAD)
+
+
+def test_what_was_written_is_read(told: dict[str, Any]) -> None:
+    """By pandas, PyArrow and Ray, whichever block comes first: all values, and all errors."""
+    assert 1 == told["schemas"]
+    for reader in ("pandas", "pyarrow", "ray"):
+        *values, errors = told["read"][reader]
+        assert [[number, ("zero", "one")[number % 2], None] for number in FINE] == values, reader
+        assert ["ValueError: seven hundred" in error for error in errors] == [True] * len(BAD), reader
 
 
 def test_a_process_of_rays_was_killed_over_that(told: dict[str, Any]) -> None:
@@ -54,7 +64,7 @@ def test_a_process_of_rays_was_killed_over_that(told: dict[str, Any]) -> None:
 def test_an_error_ends_the_job_if_nobody_keeps_it(told: dict[str, Any]) -> None:
     """Ray's error has the text that says what failed, and what to do."""
     assert "`name` failed on a batch of 500 rows" in told["raised"]
-    assert "`errors_to` keeps such batches" in told["raised"]
+    assert "`errors_to` keeps the rows that it fails on" in told["raised"]
 
 
 def test_code_that_asks_for_too_much_is_told_what_to_do(told: dict[str, Any]) -> None:
@@ -76,6 +86,6 @@ def test_the_example_shows_what_it_claims(told: dict[str, Any]) -> None:
     assert [
         "answer: The stations' means are in `means`.",
         "means: {'north': 10.45, 'south': 11.45, 'west': 12.45}",
-        "rows of batches that failed: 150000",
+        "rows that were left out: 3",
     ] == lines
     assert re.fullmatch(r"the model read [12]k tokens in 3 steps", read)

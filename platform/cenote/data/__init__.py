@@ -7,6 +7,6 @@ from __future__ import annotations
 
 from cenote.data.batches import failed_rows, map_batches
 from cenote.data.datasets import Datasets
-from cenote.data.errors import BatchFailedError
+from cenote.data.errors import BatchFailedError, SchemaMismatchError
 
-__all__ = ["BatchFailedError", "Datasets", "failed_rows", "map_batches"]
+__all__ = ["BatchFailedError", "Datasets", "SchemaMismatchError", "failed_rows", "map_batches"]

@@ -27,10 +27,13 @@ MOST_ROWS: Final = 1_000
 
 
 class MapReport(TypedDict):
-    """What became of a `map`. errors: the first different ones of the batches that failed."""
+    """What became of a `map`. failed_rows: how many the function failed on, in `failed_batches` batches or parts of
+    them, down to single rows. errors: the first different ones.
+    """
 
     rows: int
     columns: dict[str, str]
+    failed_rows: int
     failed_batches: int
     errors: list[str]
 
@@ -93,9 +96,10 @@ class Datasets:
             former.release()
 
     def map(self, dataset: str, function: str, into: str, batch_size: int | None = None) -> MapReport:
-        """Applies a function that was `put` to all rows, many at a time, and names the resulting dataset `into`
+        """Applies a function that was `put` to all rows, a batch at a time, and names the resulting dataset `into`
 
-        Batches on which it fails are left out; their rows are the dataset `<into>.failed`.
+        Rows on which it fails are left out; they are the dataset `<into>.failed`. To find them, parts of a batch
+        that fails are tried: the function sees those, too.
         """
         with self._lock:
             reference = self._functions.get(function)
@@ -112,9 +116,10 @@ class Datasets:
             errors_to=ERROR,
         ).materialize()
         errors = _errors(mapped)
-        made = {into: good_rows(mapped, ERROR)}
+        made, failed = {into: good_rows(mapped, ERROR)}, 0
         if errors:
-            made[f"{into}.failed"] = failed_rows(mapped, ERROR)
+            made[f"{into}.failed"] = failed_rows(mapped, ERROR).materialize()
+            failed = made[f"{into}.failed"].count()
         with self._lock:
             self._datasets.pop(f"{into}.failed", None)
             self._datasets.update(made)
@@ -123,6 +128,7 @@ class Datasets:
             "columns": {
                 name: kind for name, kind in _columns(mapped).items() if name not in error_columns(ERROR)
             },
+            "failed_rows": failed,
             "failed_batches": len(errors),
             "errors": list(dict.fromkeys(errors))[:MOST_ERRORS],
         }
@@ -184,7 +190,7 @@ def _blocks(dataset: Dataset) -> Iterable[pa.Table]:
 
 
 def _errors(mapped: Dataset) -> list[str]:
-    """Of each batch that failed, bounded."""
+    """Of each part of a batch that failed, bounded."""
     columns = _columns(mapped)
     if ERROR not in columns:
         return []

@@ -21,6 +21,24 @@ class BatchFailedError(CenoteError):
 
     def __str__(self) -> str:
         return (
-            f"`{self.function}` failed on a batch of {self.rows} rows ({self.reason}); `errors_to` keeps such "
-            f"batches beside the results instead of ending the job\n{self.error}"
+            f"`{self.function}` failed on a batch of {self.rows} rows ({self.reason}); `errors_to` keeps the rows "
+            f"that it fails on beside the results instead of ending the job\n{self.error}"
+        )
+
+
+class SchemaMismatchError(CenoteError):
+    """A result contradicts what had to be guessed of all results, and blocks with the guess may be written already.
+
+    function: its name. found: the contradiction, in words.
+    """
+
+    def __init__(self, function: str, found: str) -> None:
+        super().__init__(function, found)
+        self.function = function
+        self.found = found
+
+    def __str__(self) -> str:
+        return (
+            f"`{self.function}` gave {self.found}; that had to be guessed, since no result before it said it. Pass "
+            f"`schema=`, the Arrow schema of what it returns, and begin again"
         )

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cenote.data.errors import BatchFailedError
 from cenote.data.parcel import FunctionParcel
+from cenote.data.schemas import Agree, Agreed, Agreement, conformed, proposal, stand_ins
+from cenote.data.splitting import Splitting
 from cenote.runtime.injectables import Variable
 from cenote.runtime.sync import PythonRuntime
 from cenote_security.errors import JailError, MalformedValueError, UnknownNameError, UnsafeValueError
@@ -38,14 +40,22 @@ class BatchRunner:
     """
 
     def __init__(
-        self, function: FunctionParcel, policy: SandboxPolicy, form: BatchFormat, errors_to: str | None
+        self,
+        function: FunctionParcel,
+        policy: SandboxPolicy,
+        form: BatchFormat,
+        errors_to: str | None,
+        agree: Agree | None = None,
     ) -> None:
-        """function: as it arrives in the jail. errors_to: see map_batches."""
+        """function: as it arrives in the jail. errors_to: see map_batches. agree: by default with nobody else."""
         self._function = function
         # Nobody goes back to a state here, or asks what a batch has read.
         self._policy = replace(policy, snapshots="none", tracking=False)
         self._form = form
         self._errors_to = errors_to
+        self._agree = agree or Agreement().agree
+        self._agreed: Agreed | None = None
+        self._splitting = Splitting()
         self._runtime: PythonRuntime | None = None
         self._served = self._bytes = 0
 
@@ -62,14 +72,69 @@ class BatchRunner:
 
     def __call__(self, batch: pa.Table) -> pa.Table:
         """What the function makes of the batch. Raises BatchFailedError, unless errors have a column."""
+        if self._errors_to is None:
+            return self._raised(batch)
+        whole = self._attempt(batch)
+        if isinstance(whole, BatchFailedError):
+            return self._in_parts(batch, whole, self._errors_to)
+        return with_errors(whole, self._errors_to)
+
+    def _raised(self, batch: pa.Table) -> pa.Table:
+        try:
+            return self._apply(batch)
+        except BatchFailedError:
+            self.close()  # what it has left behind is not for the next batch
+            raise
+
+    def _attempt(self, batch: pa.Table) -> pa.Table | BatchFailedError:
+        """What the function makes of these rows, in the schema of all results."""
         try:
             table = self._apply(batch)
+            if self._agreed is None and table.num_rows:
+                self._agreed = self._agree(proposal(table, batch.schema))
+            return table if self._agreed is None else conformed(table, self._agreed, self._function.name)
         except BatchFailedError as failure:
-            self.close()  # what it has left behind is not for the next batch
-            if self._errors_to is None:
-                raise
-            return failed_batch(batch, failure, self._errors_to)
-        return table if self._errors_to is None else with_errors(table, self._errors_to)
+            self.close()  # see above
+            return failure
+
+    def _in_parts(self, batch: pa.Table, failure: BatchFailedError, errors_to: str) -> pa.Table:
+        """The results of what does not fail, and the rest beside its errors."""
+        import pyarrow as pa
+
+        parts = self._splitting.parts(
+            batch.num_rows, failure, lambda start, rows: self._attempt(batch.slice(start, rows))
+        )
+        schema = self._known(batch).schema
+        tables = [
+            failed_part(batch.slice(part.start, part.rows), part.came_to, schema, errors_to)
+            if isinstance(part.came_to, BatchFailedError)
+            else with_errors(part.came_to, errors_to)
+            for part in parts
+            if isinstance(part.came_to, BatchFailedError) or part.came_to.num_rows
+        ]
+        return pa.concat_tables(tables) if tables else with_errors(schema.empty_table(), errors_to)
+
+    def _known(self, batch: pa.Table) -> Agreed:
+        """The schema of all results, also where the function has worked on none of this batch's rows."""
+        self._agreed = self._agreed or self._agree(None)
+        if self._agreed is None:
+            guess = proposal(self._likely(batch.schema), batch.schema, open=True)
+            self._agreed = self._agree(guess) or guess
+        return self._agreed
+
+    def _likely(self, given: pa.Schema) -> pa.Table:
+        """What the function makes of rows like those of its batches, which no one else may see."""
+        import pyarrow as pa
+
+        policy = self._policy
+        alone = policy.network == "none" and not any(mount.writable for mount in policy.mounts)
+        for rows in stand_ins(given):
+            if alone or not rows.num_rows:
+                try:
+                    return self._apply(rows)
+                except BatchFailedError:
+                    self.close()
+        return pa.table({})
 
     def _apply(self, batch: pa.Table) -> pa.Table:
         runtime = self._ready(batch)
@@ -146,17 +211,15 @@ def as_stream(batch: pa.Table) -> Any:
     return np.frombuffer(sink.getvalue(), dtype=np.uint8)
 
 
-def failed_batch(batch: pa.Table, failure: BatchFailedError, errors_to: str) -> pa.Table:
-    """One row, with the error and with all rows of the batch, so that nothing of it is lost."""
+def failed_part(part: pa.Table, failure: BatchFailedError, schema: pa.Schema, errors_to: str) -> pa.Table:
+    """One row, with the error and with all rows of the part, so that nothing of it is lost. schema: of results."""
     import pyarrow as pa
 
     error, kept = error_columns(errors_to)
-    return pa.table(
-        {
-            error: pa.array([f"{failure.reason}: {failure.error}"], pa.string()),
-            kept: pa.array([as_stream(batch).tobytes()], pa.large_binary()),
-        }
-    )
+    columns = {each.name: pa.nulls(1, each.type) for each in schema}
+    columns[error] = pa.array([f"{failure.reason}: {failure.error}"], pa.string())
+    columns[kept] = pa.array([as_stream(part).tobytes()], pa.large_binary())
+    return pa.table(columns)
 
 
 def with_errors(table: pa.Table, errors_to: str) -> pa.Table:
