@@ -8,8 +8,7 @@ from types import MappingProxyType
 from hypothesis import strategies as st
 
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.results import CellUsage, ErrorInfo, Span
-from cenote_worker.supervisor.host_line import HostFailure
+from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, Span
 from cenote_worker.trace import Location, StepTrace, Version, name
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
-from cenote_worker.results import printable
 
 MAX_MODULES: Final = 1_000
 """Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""

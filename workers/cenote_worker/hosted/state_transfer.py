@@ -8,6 +8,7 @@ import time
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UnavailableError
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.collector import Collector
 from cenote_worker.checkpoints.errors import (
     CheckpointRefusedError,
@@ -23,7 +24,6 @@ from cenote_worker.hosted import asks
 from cenote_worker.hosted.asks import FETCH_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import printable
 from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Outcome
