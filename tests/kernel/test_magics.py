@@ -101,6 +101,25 @@ class TestTiming:
         assert 13 == kernel.namespace["n"]
         assert "mean of 7 loops" in sink.out
 
+    @pytest.mark.parametrize(
+        ("options", "times"),
+        [
+            ("-n1 -r1", 1),
+            ("-n 1 -r 1", 1),
+            ("-r1 -n1", 1),
+            ("-n3", 3),
+            ("-n2 -r3", 6),
+            ("-n1 -o -q", 1),
+            ("-n0", 1),
+        ],
+    )
+    def test_timeit_options(self, good, kernel, options, times):
+        """A number may follow its option without a blank; a statement with effects is not done more often."""
+        good(f"n = 0\n%timeit {options} n += 1")
+        assert times == kernel.namespace["n"]
+        good(f"%%timeit {options}\nn += 1")
+        assert 2 * times == kernel.namespace["n"]
+
     def test_timeit_is_bounded(self, good):
         assert PATIENCE > good("import time\n%timeit time.sleep(0.3)").duration
 

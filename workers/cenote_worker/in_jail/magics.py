@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +24,7 @@ __builtins__ = BUILTINS
 
 T = TypeVar("T")
 
+_NUMBERED = re.compile(r"(?:^|\s)-(?P<option>[nr])\s*(?P<number>\d{1,9})(?!\S)")
 _SHELL_NAMES = ("ls", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "wc", "grep")
 _WITHOUT_EFFECT = ("matplotlib", "config", "load_ext", "reload_ext", "autoreload", "precision", "pylab")
 
@@ -104,9 +106,10 @@ class Magics:
         return Stopwatch()
 
     def repeat(self, options: str) -> Iterator[int]:
-        words = options.split()
-        loops = words[words.index("-n") + 1] if "-n" in words[:-1] else ""
-        return repeat(max(int(loops), 1) if loops.isdecimal() else None)
+        """options: `-n` loops in each of `-r` rounds, with or without a blank before the number."""
+        numbers = {each["option"]: int(each["number"]) for each in _NUMBERED.finditer(options)}
+        loops = numbers.get("n")
+        return repeat(None if loops is None else max(loops * numbers.get("r", 1), 1))
 
     def time_cell(self, _options: str) -> None:
         self._at_end.append(Stopwatch().stop)
