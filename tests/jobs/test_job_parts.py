@@ -81,7 +81,7 @@ def test_plain_data_comes_back_as_it_was(value: object) -> None:
     ids=str,
 )
 def test_what_json_writes_in_one_way_only(value: object, text: str) -> None:
-    """What pandas and numpy give for a sum or a mean, and what has no other form: a task that is over does not fail."""
+    """What pandas and numpy give for a sum or a mean, and what has no other form."""
     assert text == as_json(value)
 
 
