@@ -18,7 +18,7 @@ PUBLIC = {
     "cenote.rl": "Environment FinalState Score Transition",
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult FinalState Function IncompleteForkError Merge "
     "MergeConflictError PythonRuntime Type Variable",
-    "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
+    "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker printable "
     "SecurityError SecurityRule SecurityViolation",
     "cenote.skills": "Skill SkillDiscovery",
     "cenote.team": "Budget BudgetExceededError Member Outcome Price Step Team TeamEvent TeamState fan_out first "
