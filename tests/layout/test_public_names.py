@@ -18,8 +18,8 @@ PUBLIC = {
     "cenote.rl": "Environment FinalState Score Transition",
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult FinalState Function IncompleteForkError Merge "
     "MergeConflictError PythonRuntime Type Variable",
-    "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker printable "
-    "SecurityError SecurityRule SecurityViolation",
+    "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
+    "SecurityError SecurityRule SecurityViolation printable",
     "cenote.skills": "Skill SkillDiscovery",
     "cenote.team": "Budget BudgetExceededError Member Outcome Price Step Team TeamEvent TeamState fan_out first "
     "gather race",

@@ -51,7 +51,8 @@ class ErrorInfo:
     reason: str = "exception"
 
     def __str__(self) -> str:
-        return self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+        text = self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+        return printable(text, lines=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
