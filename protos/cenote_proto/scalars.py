@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, ParamSpec, TypeVar
 
+from google.protobuf.message import Message
+
 Fields = ParamSpec("Fields")
 Made = TypeVar("Made")
 
@@ -53,6 +55,11 @@ def make(kind: Callable[Fields, Made], /, *_: Fields.args, **fields: Fields.kwar
     """
     fitting: dict[str, object] = {name: _fitting(value) for name, value in fields.items()}
     return kind(**fitting)  # type: ignore[call-arg]
+
+
+def put(message: Message, name: str, value: object) -> None:
+    """Sets a field by its name, a text made fit. Raises TypeError, ValueError."""
+    setattr(message, name, _fitting(value))
 
 
 def _fitting(value: object) -> object:

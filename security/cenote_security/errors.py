@@ -6,9 +6,35 @@ What a user's own program does wrong inside a jail is never one of these; it is 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from cenote_security.printable import printable
+
 
 class CenoteError(Exception):
-    """Base of all errors raised by Cenote."""
+    """Base of all errors raised by Cenote.
+
+    Its text is printable: Python writes it to a terminal by itself, and the names and reasons in it come from jails,
+    models and servers. Arguments and attributes hold these as they are.
+    """
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        if "__str__" in vars(cls):  # here, so that no class of errors can forget it
+            cls.__str__ = _printing(cls.__str__)  # type: ignore[method-assign]
+
+    def __str__(self) -> str:
+        return printable(super().__str__(), lines=True)
+
+
+def _printing(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
+    @wraps(text_of)
+    def printed(error: Any) -> str:
+        return printable(text_of(error), lines=True)
+
+    return printed
 
 
 # -- usage: nothing ran -----------------------------------------------------------------------------------

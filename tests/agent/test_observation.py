@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.agent.observation import cut, error_line, observe
+from cenote.agent.observation import cut, error_line, observe, shown
 from cenote_worker.results import ErrorInfo, ExecutionResult, Span
 
 
@@ -30,6 +31,54 @@ def test_nothing_is_nothing() -> None:
 def test_leading_blanks_of_output_stay() -> None:
     """A table's first line may begin with blanks that align it."""
     assert "   a  b\n0  1  2" == seen(stdout="   a  b\n0  1  2\n")
+
+
+PROGRESS = "".join(f"\repoch {i}: loss {1 / (i + 1):.3f}" for i in range(600))
+BAR = "".join(f"\r{i:>3}%|{'#' * (i // 10)}" for i in range(101))
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected"),
+    [
+        (f"{PROGRESS}\naccuracy 0.97\n{BAR}\n", f"epoch 599: loss 0.002\naccuracy 0.97\n100%|{'#' * 10}"),
+        ("loading...\rdone\n", "doneing..."),  # as a terminal shows it
+        ("loading...\r\x1b[Kdone\n", "done"),
+        ("long line\r\x1b[2Kx", "x"),
+        ("abc\x1b[1Kd", "   d"),
+        ("one\r\ntwo\r\n", "one\ntwo"),
+        ("12%\b\b\b34%", "34%"),
+        ("\b\bx", "x"),
+        ("a: 0%\nb: 0%\x1b[A\ra: 9%\n\rb: 9%\n", "a: 9%\nb: 9%"),  # two bars, one over the other
+        ("top\x1b[9A\rT", "Top"),
+        ("\x1b[1;31mred\x1b[0m \x1b[?25lx\x1b[?25h", "red x"),
+        ("\x1b]0;title\x07\0 \u202e", "\\x1b]0;title\\x07\\x00 \\u202e"),
+        ("\x1b[2Jx", "\\x1b[2Jx"),
+    ],
+)
+def test_a_model_reads_what_a_terminal_would_show(printed: str, expected: str) -> None:
+    """Lines that overwrite themselves as they end up; what would act is escaped; colours are left out."""
+    assert expected == seen(stdout=printed)
+    assert expected == seen(value=printed)
+    assert f"stderr: {expected.strip()}" == seen(stderr=printed)
+    assert expected == seen(outputs=({"text/plain": printed},))
+
+
+@given(st.text(st.sampled_from("ab\n\r\b\x1b[AK12m"), max_size=60))
+def test_any_movements(printed: str) -> None:
+    """Nothing that moves the cursor is left, and what has none of it stays as it is."""
+    assert set() == set(shown(printed)) & set("\r\b\x1b")
+    plain = printed.translate(dict.fromkeys(map(ord, "\r\b\x1b")))
+    assert plain == shown(plain)
+
+
+def test_a_line_that_overwrites_itself_without_end_costs_no_more_than_it_is_long() -> None:
+    """Each step back over a long line would otherwise copy it."""
+    assert "a" * 199_999 + "b" == shown("a" * 200_000 + "\bb" * 200_000)
+
+
+def test_an_error_cannot_act_either() -> None:
+    error = ErrorInfo(type="E\x1b[0m", message="\x1b]0;t\x07 \u202e\0")
+    assert "E: \\x1b]0;t\\x07 \\u202e\\x00" == error_line(error, "x")
 
 
 def test_images_are_noted_with_their_size() -> None:

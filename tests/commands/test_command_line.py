@@ -53,6 +53,22 @@ def test_wrong_usage_is_status_2_and_one_message(arguments: list[str], cenote_he
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["exec", "no\x1b]0;title\x07\u202e.py"],
+        ["run", "t", "--no-such\x1b[2J"],
+        ["exec", "-c", "1", "--memory", "\x1b[2J"],
+    ],
+)
+def test_why_a_command_ends_is_printable(arguments: list[str], cenote_here: Cenote) -> None:
+    """The line goes to a terminal, and a file's name or an argument may come from anywhere."""
+    done = cenote_here(*arguments)
+    assert 2 == done.returncode
+    assert "\\x1b" in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
+
+
 @pytest.mark.parametrize(("words", "command"), [([], "exec"), (["runtime"], "wake")])
 def test_who_names_no_command_is_told_which_there_are(
     words: list[str], command: str, cenote_here: Cenote

@@ -17,7 +17,9 @@ def test_a_name_and_a_path() -> None:
     assert DataFile(name="sales", path=Path("a=b.csv")) == data_file("sales=a=b.csv")
 
 
-@pytest.mark.parametrize("text", ["sales.csv", "=x.csv", "two words=x.csv", "x=", "x=program.exe", "x=none"])
+@pytest.mark.parametrize(
+    "text", ["sales.csv", "=x.csv", "two words=x.csv", "x=", "x=program.exe", "x=none", "class=x.csv"]
+)
 def test_anything_else_is_refused(text: str) -> None:
     """Without a Python name, a path and a known suffix, the message says what to write."""
     with pytest.raises(argparse.ArgumentTypeError, match=r"name=path|known are \.csv"):
@@ -45,6 +47,26 @@ def test_a_file_becomes_a_value_of_another_runtime(
     with PythonRuntime(variables=[variable]) as runtime:
         info = runtime.describe()[0]
     assert described == (info.type.rpartition(".")[2], info.shape)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "expected"),
+    [
+        ("x.csv", "a\r\n1\r\n", "[1]"),
+        ("x.jsonl", '{"a": 1}\r\n{"a": 2}\r\n', "[1, 2]"),
+        ("x.json", '{"a": [1]}', "[1]"),
+        ("x.txt", "a", "'a'"),
+        ("x.md", "# a", "'# a'"),
+    ],
+)
+def test_a_byte_order_mark_is_no_content(file: str, content: str, expected: str, tmp_path: Path) -> None:
+    """Editors and Excel write one."""
+    path = tmp_path / file
+    path.write_bytes(b"\xef\xbb\xbf" + content.encode())
+    with PythonRuntime() as scratch, PythonRuntime() as runtime:
+        runtime.inject(load(data_file(f"data={path}"), scratch))
+        code = "data if isinstance(data, str) else list(data['a'])"
+        assert expected == runtime.execute(code).value
 
 
 def test_a_file_that_does_not_parse(tmp_path: Path) -> None:

@@ -17,4 +17,5 @@ from tests.runtime.test_values import (
     test_sizes_that_cannot_be,
     test_what_cannot_go_is_refused_with_a_reason,
     test_what_is_injected_together_shares_its_state,
+    test_what_is_said_of_variables_is_printable,
 )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from types import MappingProxyType
 
 from hypothesis import strategies as st
 
+from cenote_security.printable import printable
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.results import CellUsage, ErrorInfo, Span
-from cenote_worker.supervisor.host_line import HostFailure
+from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, Span
 from cenote_worker.trace import Location, StepTrace, Version, name
 
 
@@ -43,11 +44,11 @@ traces = st.builds(
 spans = st.builds(Span, line=st.just(1), column=st.just(0), end_line=st.just(1), end_column=st.integers(0, 9))
 errors = st.builds(
     ErrorInfo,
-    type=texts,
-    message=texts,
-    traceback=texts,
+    type=texts.map(printable),
+    message=texts.map(partial(printable, lines=True)),
+    traceback=texts.map(partial(printable, lines=True)),
     span=st.none() | spans,
-    reason=st.text(min_size=1, max_size=40),
+    reason=st.text(min_size=1, max_size=40).map(printable),
 )
 calls = st.builds(
     HostCallRecord,

@@ -9,6 +9,7 @@ from tests.history.records import records, texts
 
 from cenote_proto.v1 import history_pb2
 from cenote_security.errors import MalformedValueError
+from cenote_security.printable import printable
 from cenote_worker.history.events import (
     Begun,
     Declared,
@@ -26,7 +27,11 @@ from cenote_worker.history.messages import from_event, to_event
 from cenote_worker.results import VariableInfo
 
 infos = st.builds(
-    VariableInfo, name=texts, type=texts, shape=st.none() | st.just((3, 4)), size=st.integers(0, 9)
+    VariableInfo,
+    name=texts.map(printable),
+    type=texts.map(printable),
+    shape=st.none() | st.just((3, 4)),
+    size=st.integers(0, 9),
 )
 used = st.dictionaries(texts, texts, max_size=2)
 test_records = st.builds(

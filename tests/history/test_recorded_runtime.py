@@ -165,7 +165,7 @@ def test_host_calls_are_noted_with_their_step() -> None:
     assert {("ask", "pure")} == {(call.target, call.effect) for call in first.host_calls}
     assert all(call.arguments and call.reply and call.parts for call in first.host_calls)
     assert ("ZeroDivisionError", None) == (
-        failed.host_calls[0].error and failed.host_calls[0].error[0],
+        failed.host_calls[0].error and failed.host_calls[0].error.type,
         failed.host_calls[0].reply,
     )
     assert ["external"] == [call.effect for call in third.host_calls]

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 
 from tests.waiting import PATIENCE
 
-from cenote_worker.results import ExecutionResult, StreamName
-from cenote_worker.supervisor.host_line import HostCall, HostFailure, HostLine
+from cenote_worker.results import ExecutionResult, HostFailure, StreamName
+from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.supervisor.requests import Outcome
 
 

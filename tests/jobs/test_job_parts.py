@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter, OrderedDict, defaultdict
 
+import numpy as np
 import pytest
 
 from cenote.agent.events import Event, EventType
@@ -63,6 +65,26 @@ def test_plain_data_comes_back_as_it_was(value: object) -> None:
     assert value == json.loads(as_json(value))
 
 
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.int64(3), "3"),
+        (np.float64(1.5), "1.5"),
+        (np.float32(0.5), "0.5"),
+        (np.bool_(True), "true"),
+        ((1, ("a",)), '[1,["a"]]'),
+        (Counter("aab"), '{"a":2,"b":1}'),
+        (OrderedDict(b=1, a=(np.uint8(2),)), '{"b":1,"a":[2]}'),
+        (defaultdict(list, a=[1]), '{"a":[1]}'),
+        ("half of \ud83d", '"half of \\ud83d"'),
+    ],
+    ids=str,
+)
+def test_what_json_writes_in_one_way_only(value: object, text: str) -> None:
+    """What pandas and numpy give for a sum or a mean, and what has no other form."""
+    assert text == as_json(value)
+
+
 class Number(int):
     """Looks like one."""
 
@@ -70,10 +92,12 @@ class Number(int):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ((1,), "the result is a tuple"),
         ([{"a": {1}}], r"the result\[0\]\['a'\] is a set"),
         ({1: 2}, "a key of the result is no text, but a int"),
         ([math.nan], r"the result\[0\] is nan"),
+        (np.float64("inf"), "the result is inf"),
+        (np.array([1]), "the result is a ndarray"),
+        (np.datetime64("2020-01-01"), "the result is a date"),
         (Number(1), "the result is a Number"),
         ([10**6000], r"the result\[0\] is a number of 19932 bits"),
         ("x" * MAX_VALUE, f"has {MAX_VALUE + 2} characters"),

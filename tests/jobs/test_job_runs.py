@@ -276,12 +276,14 @@ def test_what_is_refused_before_anything_runs(studio: Studio) -> None:
         {"code": "1", "variables": {"not one": 1}},
         {"code": "1", "variables": {"n": float("nan")}},
         "text",
+        {"custom_id": "r", "method": "POST", "url": "/v1/chat/completions", "body": {"messages": []}},
     ]
     with pytest.raises(BadTasksError) as caught:
         jobs.submit(wrong)  # type: ignore[arg-type]
-    assert [2, 3, 4, 5, 6, 7, 8, 9] == [line.line for line in caught.value.lines]
+    assert [2, 3, 4, 5, 6, 7, 8, 9, 10] == [line.line for line in caught.value.lines]
     assert "line 2: the id 'a' is that of line 1 too" in str(caught.value)
     assert "line 6: it has 'kode'" in str(caught.value)
+    assert "line 10: this is a line of OpenAI's batch format" in str(caught.value)
     for terms, error, text in (
         ({"attempts": 11}, UsageError, "up to 10 attempts"),
         ({"concurrency": 17}, UsageError, "up to 16 tasks at once"),

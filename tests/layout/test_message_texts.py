@@ -90,6 +90,8 @@ class Reader(ast.NodeVisitor):
 
     def visit_Call(self, node: ast.Call) -> None:
         self.generic_visit(node)
+        if isinstance(node.func, ast.Name) and node.func.id == "setattr":
+            self.found.append(ast.unparse(node))
         kind = self._named(node.func)
         method = node.func.attr if isinstance(node.func, ast.Attribute) else ""
         if kind is not None:
@@ -208,6 +210,7 @@ def test_every_text_of_a_message_goes_through_one_place() -> None:
         "(reply.step, reply.traceback) = (number, text)",
         "message.nearest.extend(names)",
         "message.nearest.append(name)",
+        "setattr(message, name, value)",
         "message = jail_pb2.HostError()\nmessage.type = name",
         "def fill(message: jail_pb2.Notice):\n    message.name = name",
         "def fill(reply: jail_pb2.Reply):\n    reply.executed.error.type = name",

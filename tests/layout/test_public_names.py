@@ -19,7 +19,7 @@ PUBLIC = {
     "cenote.runtime": "AsyncPythonRuntime ExecutionResult FinalState Function IncompleteForkError Merge "
     "MergeConflictError PythonRuntime Type Variable",
     "cenote.security": "Allow AttributeRule FunctionRule ImportRule RegexRule SandboxPolicy SecurityChecker "
-    "SecurityError SecurityRule SecurityViolation",
+    "SecurityError SecurityRule SecurityViolation printable",
     "cenote.skills": "Skill SkillDiscovery",
     "cenote.team": "Budget BudgetExceededError Member Outcome Price Step Team TeamEvent TeamState fan_out first "
     "gather race",

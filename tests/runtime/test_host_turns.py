@@ -14,7 +14,8 @@ from cenote.runtime import host_turns
 from cenote.runtime.host_desk import HostDesk, HostResult
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
-from cenote_worker.supervisor.host_line import HostCall, HostFailure
+from cenote_worker.results import HostFailure
+from cenote_worker.supervisor.host_line import HostCall
 
 LIMIT = 20
 

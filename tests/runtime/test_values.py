@@ -19,6 +19,7 @@ from tests.descriptors import MEMORY, all_closed
 from cenote.runtime import Function, ObjectReference, PythonRuntime, Type, Variable
 from cenote_security.errors import (
     CallTimeoutError,
+    CenoteError,
     NameExistsError,
     NotTransferableError,
     RolledBackError,
@@ -200,6 +201,31 @@ globals()["half \\ud83d"] = 1
         assert 0 == shared.size
         runtime.inject(Variable("again", shared))
     assert "([1, 2], True)" == runtime.execute("keep, again == det == -3**500").value
+
+
+def test_what_is_said_of_variables_is_printable(runtime) -> None:
+    """Names, types and descriptions come from the jail; whoever prints them has a terminal."""
+    code = """
+act = "\\x1b]0;title\\x07\\u202e"
+globals()[act] = 1
+Odd = type(act, (), {})
+odd = Odd()
+keys = {act: 1}
+"""
+    assert runtime.execute(code).success
+    found = runtime.describe()
+    assert {"act", "Odd", "odd", "keys", "\\x1b]0;title\\x07\\u202e"} == {info.name for info in found}
+    assert all(text.isprintable() for info in found for text in (info.name, info.type, info.description))
+    with runtime.share("odd") as shared:
+        assert "\\x1b]0;title\\x07\\u202e" == shared.type
+    error = runtime.execute("raise Exception(act) from Exception(act)").error
+    assert error is not None
+    assert "\\x1b]0;title\\x07\\u202e" == error.message
+    assert str(error).replace("\n", "").isprintable()
+    with pytest.raises(CenoteError) as refused:
+        runtime.retrieve("odd")
+    assert str(refused.value).isprintable()
+    assert "\x1b]0;title\x07\u202e\n" == runtime.execute("print(act)").stdout
 
 
 def test_names(make_runtime) -> None:

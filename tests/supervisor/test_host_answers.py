@@ -14,8 +14,9 @@ from tests.waiting import PATIENCE, until
 from cenote_proto.v1 import jail_pb2
 from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
+from cenote_worker.results import HostFailure
 from cenote_worker.supervisor import host_answers
-from cenote_worker.supervisor.host_line import HostFailure, HostLine
+from cenote_worker.supervisor.host_line import HostLine
 
 LIMIT = 1 << 20
 NUMBERS = range(1, 2_001)

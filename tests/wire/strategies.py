@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from hypothesis import strategies as st
 
+from cenote_security.printable import printable
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import (
     CellUsage,
@@ -18,6 +21,10 @@ from cenote_worker.results import (
 texts = st.text(max_size=40)
 """Without lone surrogates: they have a test of their own."""
 
+names = texts.map(printable)
+shown_lines = texts.map(partial(printable, lines=True))
+"""What is said of variables and of errors."""
+
 sizes = st.integers(0, 2**63 - 1)
 seconds = st.floats(0, 1e9)
 lines = st.integers(0, 2**31)
@@ -25,11 +32,11 @@ lines = st.integers(0, 2**31)
 spans = st.builds(Span, line=lines, column=lines, end_line=lines, end_column=lines)
 errors = st.builds(
     ErrorInfo,
-    type=texts,
-    message=texts,
-    traceback=texts,
+    type=names,
+    message=shown_lines,
+    traceback=shown_lines,
     span=st.none() | spans,
-    reason=st.text(min_size=1, max_size=40),
+    reason=st.text(min_size=1, max_size=40).map(printable),
 )
 usages = st.builds(
     CellUsage, wall=seconds, cpu=seconds, peak_memory=sizes, bytes_written=sizes, output_bytes=sizes
@@ -63,11 +70,11 @@ statuses = st.builds(
 )
 infos = st.builds(
     VariableInfo,
-    name=texts,
-    type=texts,
+    name=names,
+    type=names,
     shape=st.none() | st.lists(sizes, max_size=5).map(tuple),
     size=sizes,
-    description=texts,
+    description=names,
 )
 files = st.builds(
     FileInfo,

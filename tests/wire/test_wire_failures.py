@@ -96,3 +96,35 @@ def test_facts_that_nest_without_end() -> None:
     """A peer cannot exhaust the stack of whoever reads its failure."""
     nested = "[" * 4_000 + "]" * 4_000
     assert "text" == str(to_error(Failure(kind=Failure.NAME_EXISTS, message="text", facts=[nested])))
+
+
+HOSTILE = "\x1b]0;title\x07\x00\u202e"
+
+
+def spoilt(fact: object) -> object:
+    if isinstance(fact, tuple):
+        return tuple(map(spoilt, fact))
+    return HOSTILE if isinstance(fact, str) else fact
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.error.__name__)
+def test_the_text_of_an_error_is_printable(row: Row) -> None:
+    """Here and where it arrives: Python prints it by itself. What it is made of stays as it is."""
+    facts = tuple(map(spoilt, FACTS.get(row.error, ("one fact",))))
+    error = row.error(*facts)
+    back = to_error(Failure.FromString(to_failure(error).SerializeToString()))
+    for each in (error, back):
+        assert str(each).replace("\n", "").isprintable()
+        assert facts == each.args[: len(facts)]
+
+
+def test_an_error_of_the_users_own_is_printable_too() -> None:
+    """A class that derives from one of ours need not think of it, nor one that adds to its parent's text."""
+
+    class Own(errors.UsageError):
+        def __str__(self) -> str:
+            return f"own: {super().__str__()}\n{HOSTILE}"
+
+    class Plain(Own): ...
+
+    assert "own: \\x1b[2J\n\\x1b]0;title\\x07\\x00\\u202e" == str(Own("\x1b[2J")) == str(Plain("\x1b[2J"))

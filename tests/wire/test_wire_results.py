@@ -70,7 +70,7 @@ REPLIES = (
         st.sampled_from(jail_pb2.Refusal.Kind.values()),
         strategies.texts,
         strategies.texts,
-        st.lists(strategies.texts, max_size=5).map(tuple),
+        st.lists(strategies.names, max_size=5).map(tuple),
     )
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from cenote_security.printable import printable
 from cenote_worker.trace import StepTrace
 
 StreamName = Literal["stdout", "stderr"]
@@ -50,7 +51,8 @@ class ErrorInfo:
     reason: str = "exception"
 
     def __str__(self) -> str:
-        return self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+        text = self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
+        return printable(text, lines=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +71,18 @@ class CellUsage:
     peak_memory: int = 0
     bytes_written: int = 0
     output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class HostFailure:
+    """What a host function raised: the name of the class and the text, nothing more.
+
+    exceptions: of an exception group, what it is made of.
+    """
+
+    type: str
+    message: str
+    exceptions: tuple[HostFailure, ...] = ()
 
 
 MimeBundle = Mapping[str, str | bytes]
@@ -334,10 +348,3 @@ class FolderListing:
 
     def __len__(self) -> int:
         return len(self.entries)
-
-
-def printable(text: str) -> str:
-    """The text with control characters, line ends and marks of writing direction escaped."""
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)

@@ -8,6 +8,7 @@ from cenote.agent.events import Event, EventType
 from cenote.agent.flow import Emit, Flow, KeepOutput, Kept, ask
 from cenote.agent.history import Entry, Kind
 from cenote.agent.observation import cut
+from cenote_security.printable import printable
 
 _MAX_BRIEF = 100
 """Characters of the short form of a block or its output."""
@@ -31,8 +32,11 @@ class Exchange:
         self._add(Kind.CODE, answer, headline)
 
     def heard(self, text: str, outcome: str) -> None:
-        """What the model is shown of its block. outcome: what says most about that."""
-        self._add(Kind.OUTPUT, text, outcome)
+        """What the model is shown of its block. outcome: what says most about that.
+
+        Names, reasons and code of other authors are in it besides outputs.
+        """
+        self._add(Kind.OUTPUT, printable(text, lines=True), printable(outcome, lines=True))
 
     def refuse(self, violations: str, note: str) -> Flow[None]:
         """The block breaks rules, and nothing of it ran."""

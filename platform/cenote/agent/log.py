@@ -6,6 +6,7 @@ import logging
 from enum import IntEnum
 
 from cenote.agent.events import Event, EventType
+from cenote_security.printable import printable
 
 _logger = logging.getLogger("cenote.agent")
 _logger.addHandler(logging.NullHandler())
@@ -35,4 +36,4 @@ def log_event(event: Event, level: LogLevel) -> None:
         return
     importance = _IMPORTANCE.get(event.type, LogLevel.DEBUG)
     if importance <= level:
-        _logger.log(_LEVELS[importance], "%s: %s", event.type.value, event.content)
+        _logger.log(_LEVELS[importance], "%s: %s", event.type.value, printable(event.content, lines=True))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from cenote_security.printable import printable
 from cenote_worker.results import ErrorInfo, ExecutionResult, MimeBundle
 
 NOTHING = "(no output)"
@@ -17,6 +19,9 @@ _MAX_FAILING_LINE = 100
 
 _TAIL_SHARE = 0.4
 """Of what is shown of a long output, the part that shows its end: where results are, and where failures come last."""
+
+_MOVE = re.compile("\r|\b|\x1b\\[(?P<count>[0-9]{0,4})(?P<what>[AKm])|\x1b\\[[0-9;:]*m|\x1b\\[\\?25[hl]")
+"""What moves the cursor within a page and erases, as progress bars use it; also what only changes its looks."""
 
 _TEXTS = ("text/plain", "text/markdown", "text/latex")
 
@@ -35,8 +40,8 @@ class Observation:
 
 def observe(result: ExecutionResult, code: str) -> Observation:
     """The text of a result, in the order in which a notebook shows it."""
-    parts = [result.stdout, *_displayed(result), result.value or "", _stderr(result.stderr)]
-    output = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+    parts = [result.stdout, *_displayed(result), result.value or "", _stderr(shown(result.stderr))]
+    output = "\n".join(part.rstrip("\n") for part in map(shown, parts) if part.strip())
     if result.truncated:
         output += "\n(the middle was dropped: more than the runtime keeps)"
     return Observation(output=output, error=error_line(result.error, code) if result.error else "")
@@ -51,7 +56,71 @@ def error_line(error: ErrorInfo, code: str) -> str:
     text = message if message.startswith(f"{error.type}:") else f"{error.type}: {message}".removesuffix(": ")
     if len(text) > _MAX_ERROR:
         text = f"{text[: _MAX_ERROR // 2]} ... {text[-_MAX_ERROR // 2 :]}"
-    return text + _failing_line(error, code)
+    return printable(text + _failing_line(error, code), lines=True)
+
+
+def shown(text: str) -> str:
+    """What a terminal would show: lines that overwrite themselves as they end up. The rest of what would act on one
+    is escaped; colours are left out.
+    """
+    return printable(_overwritten(text), lines=True)
+
+
+def _overwritten(text: str) -> str:
+    if not any(control in text for control in "\r\b\x1b"):
+        return text
+    rows: list[str | list[str]] = []
+    at = -1
+    for line in text.split("\n"):
+        at += 1
+        if at == len(rows):
+            rows.append("")
+        at = _write(rows, at, line)
+    return "\n".join(row if isinstance(row, str) else "".join(row) for row in rows)
+
+
+def _write(rows: list[str | list[str]], at: int, line: str) -> int:
+    """Writes one line from the left of a row; the row that it ends in."""
+    if not rows[at] and not _MOVE.search(line):
+        rows[at] = line
+        return at
+    column = end = 0
+    for move in _MOVE.finditer(line):
+        column = _put(rows, at, column, line[end : move.start()])
+        end = move.end()
+        if move[0] == "\r":
+            column = 0
+        elif move[0] == "\b":
+            column = max(column - 1, 0)
+        elif move["what"] == "A":
+            at = max(at - int(move["count"] or 1), 0)
+        elif move["what"] == "K":
+            _erase(_cells(rows, at), column, move["count"])
+    _put(rows, at, column, line[end:])
+    return at
+
+
+def _put(rows: list[str | list[str]], at: int, column: int, text: str) -> int:
+    if text:
+        cells = _cells(rows, at)
+        cells.extend(" " * (column - len(cells)))
+        cells[column : column + len(text)] = text
+    return column + len(text)
+
+
+def _erase(cells: list[str], column: int, part: str) -> None:
+    """part: 1 for what is left of the cursor, 2 for all, else what is right of it."""
+    if part in ("1", "2"):
+        cells[:column] = " " * min(column, len(cells))
+    if part != "1":
+        del cells[column:]
+
+
+def _cells(rows: list[str | list[str]], at: int) -> list[str]:
+    cells = rows[at]
+    if isinstance(cells, str):
+        cells = rows[at] = list(cells)
+    return cells
 
 
 def cut(text: str, limit: int, handle: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import keyword
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,17 +14,18 @@ if TYPE_CHECKING:
     from cenote.runtime import PythonRuntime, Variable
 
 # Expressions over the file's bytes in `raw`. They run in the jail, so a hostile file meets no trusted parser.
+# Editors and Excel put a byte-order mark before UTF-8.
 LOADERS = {
     ".csv": "pandas.read_csv(io.BytesIO(raw))",
     ".tsv": "pandas.read_csv(io.BytesIO(raw), sep='\\t')",
     ".parquet": "pandas.read_parquet(io.BytesIO(raw))",
     ".feather": "pandas.read_feather(io.BytesIO(raw))",
     ".arrow": "pandas.read_feather(io.BytesIO(raw))",
-    ".jsonl": "pandas.read_json(io.BytesIO(raw), lines=True)",
+    ".jsonl": "pandas.read_json(io.BytesIO(raw), lines=True, encoding='utf-8-sig')",
     ".json": "json.loads(raw)",
     ".npy": "numpy.load(io.BytesIO(raw), allow_pickle=False)",
-    ".txt": "raw.decode('utf-8')",
-    ".md": "raw.decode('utf-8')",
+    ".txt": "raw.decode('utf-8-sig')",
+    ".md": "raw.decode('utf-8-sig')",
 }
 
 
@@ -38,7 +40,7 @@ class DataFile:
 def data_file(text: str) -> DataFile:
     """For argparse: `name=path`. Raises ArgumentTypeError with what to write instead."""
     name, _, path = text.partition("=")
-    if not (path and name.isidentifier()):
+    if not path or not name.isidentifier() or keyword.iskeyword(name):
         raise argparse.ArgumentTypeError(f"write name=path with a Python name, not {text!r}")
     if Path(path).suffix.lower() not in LOADERS:
         raise argparse.ArgumentTypeError(f"cannot tell how to read {path!r}; known are {' '.join(LOADERS)}")

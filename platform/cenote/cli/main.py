@@ -13,6 +13,7 @@ from cenote.cli.exit_status import ExitStatus, status_of
 from cenote.cli.parser import COMMAND, Parser
 from cenote.cli.termination import Terminated, terminable
 from cenote_security.errors import CenoteError
+from cenote_security.printable import printable
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -76,7 +77,7 @@ def _ended(message: str, status: ExitStatus) -> int:
     # On a terminal it may stand where progress was shown, and be shorter.
     end = "\x1b[K\n" if sys.stderr.isatty() else "\n"
     try:
-        print(f"cenote: {message}", end=end, file=sys.stderr)
+        print(f"cenote: {printable(message, lines=True)}", end=end, file=sys.stderr)
     except BrokenPipeError:
         return _reader_gone()
     except OSError:  # its terminal was closed: the status is all that can still be told

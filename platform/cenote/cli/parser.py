@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final, NoReturn
 
 from cenote.cli.exit_status import ExitStatus
+from cenote_security.printable import printable
 
 COMMAND: Final = "COMMAND"
 """What stands for one in a usage."""
@@ -29,6 +30,6 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Whoever names no command is told which there are."""
         if not message.endswith(f"required: {COMMAND}"):
-            super().error(message)
+            super().error(printable(message, lines=True))
         self.print_help(sys.stderr)
         self.exit(ExitStatus.USAGE, f"\n{self.prog}: error: name one of these commands\n")

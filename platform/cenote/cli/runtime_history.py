@@ -12,7 +12,7 @@ from cenote.cli.attached import attached
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_runtime_verb, meant
 from cenote.terminal.screen import BOLD, Screen
-from cenote_worker.results import printable
+from cenote_security.printable import printable
 
 if TYPE_CHECKING:
     from cenote.harness import Blame, StateDiff, Step

@@ -7,6 +7,7 @@ import re
 import sys
 from typing import Final
 
+from cenote.gateway import logs
 from cenote.gateway.announcement import PipeAnnouncer, refused
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.platform import serve
@@ -22,7 +23,7 @@ def without_credentials(options: str) -> str:
 
 def main(options: str, pipe: int) -> int:
     """Its exit status. What goes wrong before it is ready is told through the pipe."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logs.set_up(logging.INFO)
     logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
     with PipeAnnouncer(pipe) as told:
         try:

@@ -17,6 +17,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import BinaryIO, Final
 
+from cenote.gateway import logs
 from cenote.gateway.announcement import announce, read_announcement, refused
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.daemon_unsafe import Daemon, spawn
@@ -144,7 +145,7 @@ def _kill(daemon: Daemon, life: int) -> None:
 
 def main(options: str, pipe: int, patience: float = PATIENCE) -> int:
     """Its exit status."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
+    logs.set_up(logging.INFO)
     wanted = PlatformOptions.from_json(options)
     end = EndSignal()  # before the lock says whom to send one to
     with open(pipe, "wb") as told:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
-from cenote_worker.results import printable
+from cenote_security.printable import printable
 from cenote_worker.trace import DATABASES, LIBRARIES, RESULTS, Location, is_inside, key_of, kind_of
 
 MAX_SPOKEN: Final = 200

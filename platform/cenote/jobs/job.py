@@ -14,7 +14,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.jobs import LOOK_EVERY, SELDOM, JobClient
 from cenote.runtime.remote.patience import Patience
 from cenote.team.budget import Budget
-from cenote_proto.scalars import make
+from cenote_proto.scalars import make, put
 from cenote_proto.v1 import job_pb2, team_pb2
 
 T = TypeVar("T")
@@ -153,7 +153,7 @@ def budget_message(budget: Budget) -> team_pb2.TeamBudget:
     message = team_pb2.TeamBudget()
     for name in ("tokens", "cost", "agents", "depth", "seconds", "answer"):
         if (value := getattr(budget, name)) is not None:
-            setattr(message, name, value)
+            put(message, name, value)
     return message
 
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal
 
 from cenote_proto.v1 import job_pb2
+from cenote_security.printable import printable
 
 JobState = Literal["waiting", "running", "done", "cancelled"]
 TaskStatus = Literal["succeeded", "failed", "cancelled"]
@@ -75,7 +76,7 @@ class TaskError:
     stage: str
 
     def __str__(self) -> str:
-        return f"{self.type}: {self.message}" if self.message else self.type
+        return printable(f"{self.type}: {self.message}" if self.message else self.type, lines=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,6 +91,11 @@ def _wrong(given: object) -> str:
     if not isinstance(given, Mapping):
         return 'it is no object such as {"id": "a", "code": "1 + 1"}'
     unknown = sorted(str(name) for name in given if name not in FIELDS)
+    if "custom_id" in given and "body" in given:
+        return (
+            "this is a line of OpenAI's batch format, and a task has no request; write "
+            '{"id": custom_id, "task": the text of its messages}, and give the model with the job'
+        )
     if unknown:
         return f"it has {unknown[0][:50]!r}, and there are {', '.join(sorted(FIELDS))}"
     if ("task" in given) == ("code" in given):

@@ -10,7 +10,7 @@ from cenote.platform_team import ModelSpec
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.call import new_key
 from cenote.team.budget import Budget
-from cenote_proto.scalars import make
+from cenote_proto.scalars import make, put
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -80,6 +80,6 @@ def _model(model: object) -> team_pb2.TeamModel:
 
 def _set(message: job_pb2.JobDefinition | team_pb2.AgentSettings, name: str, value: object) -> None:
     try:
-        setattr(message, name, value)
+        put(message, name, value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}={value!r:.100} is no such setting: {error}") from None

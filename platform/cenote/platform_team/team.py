@@ -23,7 +23,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.call import new_key
 from cenote.runtime.remote.teams import TeamClient
 from cenote.team.budget import Budget
-from cenote_proto.scalars import make, utf8_text, utf8_texts
+from cenote_proto.scalars import make, put, utf8_text, utf8_texts
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -60,7 +60,7 @@ class PlatformTeam:
         if sandbox is not None:
             self._definition.sandbox.CopyFrom(policies.to_message(sandbox))
         for limit, value in _limits(budget).items():
-            setattr(self._definition.budget, limit, value)
+            put(self._definition.budget, limit, value)
 
     def add(
         self,
@@ -222,6 +222,6 @@ def _set(settings: team_pb2.AgentSettings, name: str, value: object) -> None:
         )
     try:
         if value is not None:
-            setattr(settings, name, value)
+            put(settings, name, value)
     except (TypeError, ValueError) as error:
         raise UsageError(f"{name}={value!r:.100} is no such setting: {error}") from None

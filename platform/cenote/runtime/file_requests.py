@@ -9,9 +9,10 @@ from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import FileRefusedError, JailError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.printable import printable
 from cenote_worker.content import Content
 from cenote_worker.hosted.files import FileAsk
-from cenote_worker.results import FileInfo, FolderListing, printable
+from cenote_worker.results import FileInfo, FolderListing
 from cenote_worker.supervisor.edge import MAX_ENTRIES, FileReply, FolderReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Outcome

@@ -20,13 +20,14 @@ from cenote.harness.spoken import named
 from cenote.runtime.listeners import BlockingListener
 from cenote.runtime.replies import done, result, rollback, snapshots
 from cenote_security.errors import NotKeptError, UnavailableError
+from cenote_security.printable import printable
 from cenote_security.rules import CheckSession, SecurityError
 from cenote_worker.checkpoints.errors import CheckpointError, carried_out
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.replays import Unrepeated
 from cenote_worker.hosted.reruns import Rerun, Reruns
 from cenote_worker.in_jail.rewrite import to_python
-from cenote_worker.results import SnapshotInfo, printable
+from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.edge import RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.trace import ABSENT, Location, Version, file, key_of, name

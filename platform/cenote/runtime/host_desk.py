@@ -24,14 +24,8 @@ from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValue
 from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
 from cenote_worker.content import Content
-from cenote_worker.supervisor.host_line import (
-    HostAnswer,
-    HostCall,
-    HostFailure,
-    HostLine,
-    HostReference,
-    bounded_failure,
-)
+from cenote_worker.results import HostFailure
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostLine, HostReference, bounded_failure
 
 ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from cenote_security.errors import FileRefusedError, FileTakenError, UnknownFileError
 from cenote_security.policy import Mount
+from cenote_security.printable import printable
 from cenote_worker.content import Content
-from cenote_worker.results import printable
 
 LocalPath = str | PathLike[str]
 

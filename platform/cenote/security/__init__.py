@@ -5,6 +5,7 @@ Rules give a model early, readable feedback; the wall is the kernel, and it does
 
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.printable import printable
 from cenote_security.rules import (
     AllowedImportsRule,
     AttributeRule,
@@ -39,6 +40,7 @@ __all__ = [
     "InstallRule",
     "MagicRule",
     "Mount",
+    "printable",
     "RegexRule",
     "SandboxPolicy",
     "SecurityChecker",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cenote.agent.signatures import type_name
 from cenote.team.variables import TeamVariable, TeamVariables
-from cenote_worker.results import printable
+from cenote_security.printable import printable
 
 
 class Holdings:

@@ -14,7 +14,7 @@ from cenote.team.bell import Bell
 from cenote.team.runtimes import OwnedRuntime, RuntimeFactory
 from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import printable
+from cenote_security.printable import printable
 
 MAX_TEXT = 8_000
 """Characters of one piece. What is longer belongs into code; a jail that sends more is cut off here."""

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TextIO
 
-from cenote.terminal.plain_text import printable
+from cenote_security.printable import printable
 
 DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
 
@@ -36,7 +36,8 @@ class Screen:
         self.clear_progress()
         if text:
             self._mid_line = not text.endswith("\n")
-            self._out.write(self.style(printable(text), *codes) if self._out.isatty() else text)
+            shown = self.style(printable(text, progress=True), *codes) if self._out.isatty() else text
+            self._out.write(shown)
             self._out.flush()
 
     def line(self, text: str = "", *codes: str) -> None:
@@ -53,7 +54,7 @@ class Screen:
     def write_error(self, text: str) -> None:
         """The same for `err`."""
         self.clear_progress()
-        self._err.write(printable(text) if self._err.isatty() else text)
+        self._err.write(printable(text, progress=True) if self._err.isatty() else text)
         self._err.flush()
 
     def note(self, text: str) -> None:

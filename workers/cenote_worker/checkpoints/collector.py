@@ -16,6 +16,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_security.printable import printable
 from cenote_security.sealed import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
 from cenote_worker.checkpoints.state import MAX_PARTS, MAX_TEXT, MAX_THINGS, State, parse_state
@@ -25,7 +26,6 @@ from cenote_worker.content import Content
 from cenote_worker.fields import check_count
 from cenote_worker.frames import Packet, receive_packet, send_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import printable
 
 MAX_BATCH: Final = 2 * 8 * 2**20
 """Bytes of one packet's chunks: twice what a copy collects before it sends."""

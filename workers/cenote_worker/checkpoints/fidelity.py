@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
-from cenote_worker.results import printable
 from cenote_worker.state_index import Indexed, from_message
 from cenote_worker.trace import key_of
 from cenote_worker.trace import name as location_of

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
+from cenote_security.printable import printable
 from cenote_security.sealed import Room
 from cenote_worker.checkpoints.collector import CopyLine, parsed, stated
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
@@ -21,7 +22,6 @@ from cenote_worker.content import Content
 from cenote_worker.frames import Packet
 from cenote_worker.pieces import Assembly
 from cenote_worker.placed_parts import Places
-from cenote_worker.results import printable
 
 _MOST_MEMORIES = 2
 """Of the files, and of all else."""

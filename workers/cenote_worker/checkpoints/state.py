@@ -12,8 +12,8 @@ from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_security.printable import printable
 from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
-from cenote_worker.results import printable
 from cenote_worker.trace import Location, key_of, kind_of
 
 MAX_THINGS: Final = 100_000

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from cenote_security.network import Allow
+from cenote_security.printable import printable
 
 KEPT: Final = 1000
 """Decisions that are kept in memory. The logger `cenote.egress` gets them all."""
@@ -77,7 +78,7 @@ class Ledger:
         decision = Decision(
             at=time.time(),
             kind=kind,
-            host=host,
+            host=printable(host),
             port=port,
             address=address,
             allowed=not reason,
@@ -87,7 +88,9 @@ class Ledger:
             self._decisions.append(decision)
         verdict = f"refused: {reason}" if reason else f"allowed, at {address}"
         level = logging.WARNING if reason else logging.INFO
-        _log.log(level, "%s %s:%d %s", kind, host or "-", port, verdict, extra={"decision": decision})
+        _log.log(
+            level, "%s %s:%d %s", kind, decision.host or "-", port, verdict, extra={"decision": decision}
+        )
         self.witness(decision, None)
         return decision
 

@@ -12,7 +12,8 @@ from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.history.host_effects import EFFECT_NAMES
 from cenote_worker.history.step import HostCallRecord, HostEffect
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure
+from cenote_worker.results import HostFailure
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall
 
 MAX_CALLS: Final = 1_000
 """Calls kept of one step. Beyond them only their number is."""

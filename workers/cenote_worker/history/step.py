@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
-from cenote_worker.results import CellUsage, ErrorInfo, MimeBundle
-from cenote_worker.supervisor.host_line import HostFailure
+from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, MimeBundle
 from cenote_worker.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded"]

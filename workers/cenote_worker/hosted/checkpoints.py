@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Final
 
 from cenote_security.errors import CenoteError, EntryExistsError, UnavailableError, UsageError
+from cenote_security.printable import printable
 from cenote_worker.checkpoints import restoring
 from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
@@ -28,7 +29,7 @@ from cenote_worker.hosted.runtime import NOWHERE, HostedRuntime
 from cenote_worker.hosted.snapshots import check_label
 from cenote_worker.hosted.state_transfer import collected
 from cenote_worker.hosted.stored_states import StoredStates
-from cenote_worker.results import Carried, printable
+from cenote_worker.results import Carried
 from cenote_worker.supervisor.requests import Listener
 from cenote_worker.supervisor.supervisor import Supervisor
 

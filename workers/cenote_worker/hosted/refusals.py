@@ -14,7 +14,7 @@ from cenote_security.errors import (
     UnknownNameError,
     UnsafeValueError,
 )
-from cenote_worker.results import printable
+from cenote_security.printable import printable
 from cenote_worker.supervisor.edge import RefusedReply
 
 

@@ -11,7 +11,8 @@ from cenote_worker.content import Content
 from cenote_worker.history.host_calls import Digests
 from cenote_worker.history.step import HostCallRecord, HostEffect, StepRecord
 from cenote_worker.history.tree import StepTree
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostFailure, HostHandler, HostLine
+from cenote_worker.results import HostFailure
+from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostHandler, HostLine
 
 REFUSED = HostFailure("RuntimeError", "this call has an effect outside, which is not repeated")
 

@@ -11,6 +11,7 @@ from typing import Final
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UnavailableError
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.collector import Collector
 from cenote_worker.checkpoints.errors import (
     CheckpointRefusedError,
@@ -26,7 +27,6 @@ from cenote_worker.hosted import asks
 from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.listeners import Delivery
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import printable
 from cenote_worker.supervisor.edge import DoneReply, RefusedReply
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Outcome

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
+from cenote_security.printable import printable
 from cenote_worker.content import Content
 from cenote_worker.history.bounds import MAX_CAUSE
 from cenote_worker.history.events import Declared
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest
 from cenote_worker.hosted.rehearsal import RehearsalRequest
-from cenote_worker.results import PatchedStep, printable
+from cenote_worker.results import PatchedStep
 
 
 def patch_request(message: runtime_pb2.Apply, content: Content) -> PatchRequest:

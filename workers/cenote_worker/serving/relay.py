@@ -14,7 +14,7 @@ from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import CenoteError
 from cenote_worker.content import Content
 from cenote_worker.hosted.injection import Injection
-from cenote_worker.results import VariableInfo
+from cenote_worker.results import HostFailure, VariableInfo
 from cenote_worker.serving.handles import NUMBER_BITS, Handles, let_go
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS
 from cenote_worker.serving.place import Offerer, Place, holders_of
@@ -25,7 +25,6 @@ from cenote_worker.supervisor.host_line import (
     MAX_PENDING,
     HostAnswer,
     HostCall,
-    HostFailure,
     HostLine,
     to_failure,
 )

@@ -10,6 +10,7 @@ from typing import Final
 from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import JailLostError, UsageError
+from cenote_security.printable import printable
 from cenote_worker.checkpoints.errors import carried_out
 from cenote_worker.content import Content
 from cenote_worker.history.bounds import MAX_CAUSE
@@ -18,7 +19,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import JailStatus, OnError, SnapshotInfo, printable
+from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.serving.answers import Answer
 from cenote_worker.serving.calls import Call, unnamed
 from cenote_worker.serving.client import Client

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from cenote_security.errors import ProtocolViolation
+from cenote_security.printable import printable
 from cenote_worker.frames import has_ended
-from cenote_worker.results import SnapshotInfo, printable
+from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death, from_warden
 from cenote_worker.supervisor.holds import Holds, Target
 

@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_security.printable import printable
 from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.fields import check_count
@@ -28,7 +29,6 @@ from cenote_worker.results import (
     Span,
     StreamName,
     VariableInfo,
-    printable,
 )
 from cenote_worker.trace import Location, StepTrace, Version
 
@@ -315,7 +315,7 @@ def read_reply(reply: jail_pb2.Reply, content_of: Callable[[jail_pb2.Payload], C
                 refusal.kind,
                 refusal.name[:MAX_NAME],
                 refusal.message[:MAX_TEXT],
-                tuple(name[:MAX_NAME] for name in refusal.nearest[:5]),
+                tuple(printable(name[:MAX_NAME]) for name in refusal.nearest[:5]),
             )
     raise ProtocolViolation("a reply without a body")
 
@@ -348,28 +348,28 @@ def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
 
 
 def read_error(message: jail_pb2.CellError) -> ErrorInfo:
-    """Bounded, whoever wrote it."""
+    """Bounded and printable, whoever wrote it: callers print it, and a model reads it."""
     span = None
     if len(message.span) == 4:
         line, column, end_line, end_column = message.span
         span = Span(line=line, column=column, end_line=end_line, end_column=end_column)
     return ErrorInfo(
-        type=message.type[:MAX_NAME],
-        message=message.message,
-        traceback=message.traceback,
+        type=printable(message.type[:MAX_NAME]),
+        message=printable(message.message, lines=True),
+        traceback=printable(message.traceback, lines=True),
         span=span,
-        reason=message.reason[:MAX_NAME] or "exception",
+        reason=printable(message.reason[:MAX_NAME]) or "exception",
     )
 
 
 def read_info(message: jail_pb2.VariableInfo) -> VariableInfo:
-    """Bounded, whoever wrote it."""
+    """Bounded and printable, whoever wrote it."""
     return VariableInfo(
-        name=message.name[:MAX_NAME],
-        type=message.type[:MAX_NAME],
+        name=printable(message.name[:MAX_NAME]),
+        type=printable(message.type[:MAX_NAME]),
         shape=tuple(message.shape[:MAX_DIMENSIONS]) if message.has_shape else None,
         size=message.size,
-        description=message.description[:MAX_TEXT],
+        description=printable(message.description[:MAX_TEXT]),
     )
 
 

@@ -16,7 +16,7 @@ from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Packet, receive_packet
 from cenote_worker.pieces import Assembly
-from cenote_worker.results import VariableInfo
+from cenote_worker.results import HostFailure, VariableInfo
 from cenote_worker.supervisor.edge import read_info
 from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
 
@@ -76,18 +76,6 @@ class HostCall:
         self.arguments.close()
         if self.opaque is not None:
             self.opaque.close()
-
-
-@dataclass(frozen=True, slots=True)
-class HostFailure:
-    """What a host function raised: the name of the class and the text, nothing more.
-
-    exceptions: of an exception group, what it is made of.
-    """
-
-    type: str
-    message: str
-    exceptions: tuple[HostFailure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

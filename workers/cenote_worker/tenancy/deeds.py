@@ -6,8 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_security.printable import printable
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ExecutionResult, printable
+from cenote_worker.results import ExecutionResult
 
 MAX_LINE: Final = 120
 """Characters of the first line of a cell: enough to know it again."""

@@ -8,7 +8,8 @@ from typing import Final
 
 from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
-from cenote_worker.results import Patched, PatchRefusal, PatchStatus, UnmadeCall, printable
+from cenote_security.printable import printable
+from cenote_worker.results import Patched, PatchRefusal, PatchStatus, UnmadeCall
 
 MAX_FACTS: Final = 10_000
 """Characters of all facts of a refusal together: they become part of an error's text."""

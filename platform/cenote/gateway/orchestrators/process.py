@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import Future
 
+from cenote.gateway import logs
 from cenote.gateway.orchestrators.loops import WorkLoop, loop_of
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import SupersededError
@@ -18,7 +19,7 @@ log = logging.getLogger("cenote.orchestrators")
 
 def main(settings: str) -> int:
     """Its exit status. It is started again as long as there is something to do."""
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    logs.set_up(logging.WARNING)
     made: Future[WorkLoop] = Future()
     threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
     try:

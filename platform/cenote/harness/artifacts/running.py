@@ -12,8 +12,8 @@ from typing import Final
 
 from cenote.harness.artifacts.artifact import Artifact
 from cenote_security.errors import MalformedValueError
+from cenote_security.printable import printable
 from cenote_worker.history.events import RanTest, SuiteOutcome
-from cenote_worker.results import printable
 
 MAX_TESTS: Final = 5_000
 MAX_USED: Final = 2_000
@@ -114,7 +114,7 @@ def _test(found: Plain, step: int) -> RanTest:
         message=_text(error.get("message")),
         file=_text(error.get("file")),
         span=_span(error.get("span")),
-        traceback="\n".join(map(printable, _raw(error.get("traceback")).split("\n"))),
+        traceback=printable(_raw(error.get("traceback")), lines=True),
         used=MappingProxyType(used),
         unsteady=unsteady,
         seconds=_seconds(found.get("seconds")),

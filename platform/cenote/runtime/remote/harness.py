@@ -17,11 +17,12 @@ from cenote.runtime.remote.full_run import Asking, RemoteFullRun
 from cenote.runtime.remote.session import Session
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailError, RuntimeClosedError
+from cenote_security.printable import printable
 from cenote_worker.history.events import Declared
 from cenote_worker.history.step import START
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest, PatchWatch
 from cenote_worker.hosted.rehearsal import RehearsalRequest
-from cenote_worker.results import Built, Patched, RanInFull, printable
+from cenote_worker.results import Built, Patched, RanInFull
 from cenote_worker.supervisor.requests import Outcome
 
 _LOOK_EVERY: Final = 0.2

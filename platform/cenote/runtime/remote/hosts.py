@@ -15,9 +15,9 @@ from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, ProtocolViolation, RuntimeClosedError, UsageError
 from cenote_worker.content import Content
 from cenote_worker.holding import Holding
-from cenote_worker.results import VariableInfo
+from cenote_worker.results import HostFailure, VariableInfo
 from cenote_worker.supervisor.edge import read_info
-from cenote_worker.supervisor.host_line import HostFailure, from_failure
+from cenote_worker.supervisor.host_line import from_failure
 from cenote_worker.wire.contents import Incoming, announce, inline
 from cenote_worker.wire.results import from_info
 
