@@ -160,8 +160,12 @@ class Node:
         return process.pid
 
     def nudge(self) -> None:
-        """What the runtime's code takes as a sign, with nobody in between: see `NUDGED`."""
+        """What the cell that runs takes as a sign, with nobody in between: see `NUDGED`."""
         os.kill(self.worker(), signal.SIGUSR1)
+
+    def end_worker(self) -> None:
+        """Also between two cells, where signals that a program can handle wait for the next one."""
+        os.kill(self.worker(), signal.SIGKILL)
 
     def begin(self, keeping: Keeping) -> HostedRuntime:
         """One of which nothing is there but what is stored."""

@@ -304,15 +304,15 @@ def wait_for_end(node: Node) -> None:
 def test_a_jail_that_died_between_two_cells_is_reported_once(node: Node) -> None:
     """The next call hears of it, the one after that has a fresh jail."""
     victim = node.victim(snapshots=False)
-    victim.execute(NUDGED, "end")
+    victim.execute("1", "end")
     victim.value("end")
     victim.kill()
-    node.nudge()
+    node.end_worker()
     wait_for_end(node)
     node.spare()
     runtime = node.adopt()
     lost = join(runtime, "next").result()
-    assert ("lost", "exit") == (lost.state, lost.error and lost.error.reason)
+    assert ("lost", "killed") == (lost.state, lost.error and lost.error.reason)
     assert "2" == value(runtime, "1 + 1")
 
 
@@ -556,15 +556,15 @@ def test_what_is_not_kept_cannot_be_handed_over() -> None:
 def test_an_end_that_nobody_was_told_of_is_told_by_the_successor(node: Node) -> None:
     """The jail died between two cells, and then its process: the reason is the jail's."""
     victim = node.victim(snapshots=False)
-    victim.execute(NUDGED, "end")
+    victim.execute("1", "end")
     victim.value("end")
-    node.nudge()
+    node.end_worker()
     until(lambda: JAIL not in keys(node))
     victim.kill()
     node.spare()
     runtime = node.adopt()
     lost = join(runtime, "next").result()
-    assert ("lost", "exit") == (lost.state, lost.error and lost.error.reason)
+    assert ("lost", "killed") == (lost.state, lost.error and lost.error.reason)
     assert "2" == value(runtime, "1 + 1")
 
 

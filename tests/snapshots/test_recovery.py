@@ -15,6 +15,17 @@ def test_nothing_is_missing_when_the_copy_is_of_now() -> None:
     assert () == recovery.news()
 
 
+def test_the_next_cell_is_told_of_an_end_that_cost_nothing() -> None:
+    """It runs: only threads, connections and processes are missing."""
+    recovery = Recovery(head=4)
+    recovery.revive(CRASH, 4)
+    recovery.pass_over()
+    assert None is recovery.told()
+    (line,) = recovery.news()
+    assert "before this cell" in line
+    assert () == recovery.news()
+
+
 def test_an_older_copy_is_news() -> None:
     """Somebody has to hear of it, once."""
     recovery = Recovery(head=4)

@@ -83,6 +83,7 @@ def live_briefly(work: Callable[[], None]) -> NoReturn:
         gc.disable()  # a look at all objects would write to the pages of all
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGALRM,))  # between cells they wait
         signal.alarm(LONGEST)
         _die_first()
         nowhere = os.open(os.devnull, os.O_RDWR)

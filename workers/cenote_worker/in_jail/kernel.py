@@ -14,7 +14,8 @@ from types import FunctionType, ModuleType
 from typing import TypeVar
 
 from cenote_worker.in_jail import figure_backend, figures, shared_names
-from cenote_worker.in_jail.bounded import bounded_str
+from cenote_worker.in_jail.between_cells import BetweenCells, not_collecting
+from cenote_worker.in_jail.bounded import bounded_repr, bounded_str
 from cenote_worker.in_jail.cell_unsafe import CellRunner
 from cenote_worker.in_jail.cells import Cell, CellCompiler
 from cenote_worker.in_jail.display import Displays
@@ -42,6 +43,9 @@ __all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
 
 __builtins__ = BUILTINS
 
+_MOST_UNRAISABLE = 20
+"""Exceptions of destructors and callbacks that are shown of one cell. The collector may call one for each object."""
+
 _now = time.perf_counter
 _T = TypeVar("_T")
 
@@ -61,7 +65,9 @@ class Kernel:
         *,
         limits: KernelLimits = KernelLimits(),  # noqa: B008  (frozen)
         tracking: bool = False,
+        guarded: bool = False,
     ) -> None:
+        """guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
@@ -81,12 +87,17 @@ class Kernel:
         self._tracking = CellTracking(self.namespace) if tracking else None
         self._reply: str | None = None
         self._complaints = 0
+        self._unraisable = 0
         self._turn = "", False
         self._seats = Seats(self.module, self._runner.context)
         self._rebindings: Rebindings | None = None
         self._used: Collection[str] = ()
         self._notes: list[str] = []
         self._install_helpers()
+        self.between_cells = BetweenCells()
+        if guarded:
+            self.between_cells.guard()
+            sys.unraisablehook = self._show_unraisable
 
     def enter(self, author: str, private: bool) -> None:
         """What comes next is this author's, in the common namespace or in their own. Never raises."""
@@ -271,13 +282,28 @@ class Kernel:
                 self._interrupts.begin_cell(after_interrupt=after_interrupt)
                 value = self._attempt(code, step, foresee)
             except BaseException as raised:
+                self._close()
                 error = self._explain(raised, f"<cell {step}>")
             self._finish()
+            self._close()
             self._interrupts.armed = False
         except BaseException as raised:  # an interrupt in the lines above, or memory that is still short
             self._interrupts.armed = False
-            error = error or brief(raised)
+            error = error or self._told_briefly(raised, f"<cell {step}>")
         return (value if error is None else None), error
+
+    def _told_briefly(self, raised: BaseException, filename: str) -> ErrorInfo:
+        """Of what came in the middle of the end of a cell."""
+        while self.between_cells.is_open:
+            with suppress(BaseException):  # a signal's handler raises once for each that had come
+                self._close()
+        try:
+            return self._explain(raised, filename) or brief(raised)
+        except BaseException:
+            return brief(raised)
+
+    def _close(self) -> None:
+        self.between_cells.close(self._note)
 
     def _attempt(self, code: str, step: int, foresee: Callable[[Cell], None] | None) -> str | None:
         try:
@@ -288,6 +314,7 @@ class Kernel:
                 self._used = names_in(cell)
             if self._tracking is not None:
                 self._runner.context.run(self._tracking.begin, cell, self.namespace)
+            self._runner.context.run(self.between_cells.open, self._show_late)
             value = self._runner.run(cell)
         except BaseException as raised:
             if getpid() != self._pid:
@@ -320,6 +347,9 @@ class Kernel:
         try:
             for name in self._process.restore():
                 self._note(f"{name} was replaced by the cell and is put back")
+            if (more := self._unraisable - _MOST_UNRAISABLE) > 0:
+                self._note(f"{more:,} more exceptions were ignored, of destructors and callbacks")
+            self._unraisable = 0
             self._output.drain()
         except Exception:
             return  # the reader of the output is gone; the outcome may still find its way
@@ -370,6 +400,38 @@ class Kernel:
         name = bounded_str(failure.thread.name if failure.thread else "", 100)
         error = self._failures.explain(failure.exc_value, "")
         self._output.write("stderr", f"Exception in thread {name}:\n{error}\n")
+
+    def _show_unraisable(self, failure: sys.UnraisableHookArgs, /) -> None:
+        """Of a destructor or a callback, which Python has nobody to raise to."""
+        if failure.exc_value is None:
+            return
+        self._unraisable += 1
+        if self._unraisable > _MOST_UNRAISABLE:
+            return
+        with (
+            not_collecting()
+        ):  # else a callback of the collector's that raises would be called in here, for ever
+            what = bounded_str(failure.err_msg or "Exception ignored in", 100)
+            where = "" if failure.object is None else f" {bounded_repr(failure.object, 200)}"
+            error = self._failures.explain(failure.exc_value, "")
+            self._output.write("stderr", f"{what}{where}:\n{error}\n")
+
+    def _show_late(self, signal: str, error: BaseException | None) -> None:
+        """What became of a signal that came between the cells. See `DeferredSignals.open`."""
+        if error is None:
+            self._note(
+                f"{signal} came before this cell, and no function handles it: it would have ended the process"
+            )
+            return
+        text = self._failures.explain(error, "")
+        self._output.write(
+            "stderr", f"Exception in the handler of {signal}, which came before this cell:\n{text}\n"
+        )
+
+    def show_stray(self, error: BaseException) -> None:
+        """What was raised in the kernel's own code between two cells, by somebody else: a thread can do that."""
+        text = self._failures.explain(error, "")
+        self._output.write("stderr", f"Exception that reached no cell:\n{text}\n")
 
     def _note(self, text: str) -> None:
         self._output.write("stderr", f"[{text}]\n")

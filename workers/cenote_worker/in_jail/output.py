@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from itertools import groupby
 from os import register_at_fork
 from os import write as write_descriptor
 from typing import Protocol
@@ -61,8 +62,7 @@ class OutputBuffer:
     def __init__(self, sink: OutputSink) -> None:
         self._sink = sink
         self._lock = threading.RLock()
-        self._stream: StreamName = "stdout"
-        self._parts: list[str] = []
+        self._parts: list[tuple[StreamName, str]] = []
         self._size = 0
         self._passing_on = False
         self._lines = 0
@@ -73,11 +73,10 @@ class OutputBuffer:
 
     def write(self, stream: StreamName, text: str) -> None:
         with self._lock:
-            if stream != self._stream:
-                self.flush()
-                self._stream = stream
             self.complaints += stream == "stderr"
-            self._parts.append(text)
+            self._parts.append(
+                (stream, text)
+            )  # in one: a destructor that prints may run at any point of this
             self._size += len(text)
             if self._size >= BUFFERED_CHARS:
                 self.flush()
@@ -100,8 +99,9 @@ class OutputBuffer:
                 return
             self._passing_on = True
             try:
-                text, self._parts, self._size = "".join(self._parts), [], 0
-                self._sink.write(self._stream, utf8_text(text))
+                parts, self._parts, self._size = self._parts, [], 0
+                for stream, run in groupby(parts, key=_stream_of):
+                    self._sink.write(stream, utf8_text("".join([text for _, text in run])))
             finally:
                 self._passing_on = False
 
@@ -134,6 +134,10 @@ class OutputBuffer:
         self._passing_on = False
         self._pacer = None
         self._sink = DescriptorSink()
+
+
+def _stream_of(part: tuple[StreamName, str]) -> StreamName:
+    return part[0]
 
 
 def _guard_forks(buffer: OutputBuffer) -> None:

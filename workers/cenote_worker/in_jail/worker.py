@@ -91,7 +91,7 @@ class Worker:
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
-        self._kernel = Kernel(self._sink, tracking=settings.tracking)
+        self._kernel = Kernel(self._sink, tracking=settings.tracking, guarded=True)
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
@@ -106,6 +106,7 @@ class Worker:
             sources=self._kernel.source_of,
             keep=self._kept_descriptors,
             quiet=self._quiet,
+            is_collecting=lambda: self._kernel.between_cells.is_collecting,
             adopt=self._adopt,
             answer=self._carrying.give,
         )
@@ -147,13 +148,33 @@ class Worker:
         if self._looks_ahead and self._is_idle():
             self._looks_ahead = False
             self._kernel.look_ahead()
-        if self._is_idle(self._foresight.patience()) and self._copies.rest(self._is_idle):
+        if self._is_idle(self._foresight.patience()) and self._rest():
             self._revive()
         self._resume()
+        while not self._is_asked():
+            pass
         return receive_packet(self._sock)
 
+    def _rest(self) -> bool:
+        """See `Copies.rest`."""
+        try:
+            return self._copies.rest(self._is_idle)
+        except Exception as stray:
+            self._copies.may_differ()
+            self._copies.changed()  # so it is tried once more before the next cell
+            self._kernel.show_stray(stray)
+            return False
+
+    def _is_asked(self) -> bool:
+        """Waits for a request. Any thread of the user's can have an exception raised here; nothing is read yet."""
+        try:
+            return not self._is_idle(-1)
+        except BaseException as stray:
+            self._kernel.show_stray(stray)
+            return False
+
     def _is_idle(self, patience: int = 0) -> bool:
-        """Whether the next request is not there yet, nor comes within so many milliseconds."""
+        """Whether the next request is not there yet, nor comes within so many milliseconds; -1 for any time."""
         poll = select.poll()
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(patience)

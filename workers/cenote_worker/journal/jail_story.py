@@ -140,7 +140,7 @@ class JailStory:
                 self._answer(arrived)
 
     def _print(self, stream: StreamName, text: str) -> None:
-        if self.request is None or self.request.answered:
+        if self.request is None or self.request.answered or not _has_output(self.request):
             self.background.add(stream, text)
         else:
             self.request.printed.add(stream, text)
@@ -219,6 +219,11 @@ class JailStory:
 def _is_atomic(request: Request) -> bool:
     """Whether it is a cell, or the undoing of one, that moves the head only if its state is kept."""
     return request.asked.atomic or request.asked.HasField("failed")
+
+
+def _has_output(request: Request) -> bool:
+    """Whether it is a cell, or the undoing of one: what is printed while anything else runs the next cell tells."""
+    return request.ask is Ask.EXECUTE or request.asked.HasField("failed")
 
 
 def _retold_request(request: Request) -> Iterator[JournalEntry]:

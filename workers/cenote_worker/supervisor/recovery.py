@@ -22,7 +22,9 @@ class Recovery:
     """struck: why the worker was sentenced, until a copy of it has taken its place.
 
     setback: what happened to the worker that the running request was sent to, or that was idle, until somebody was
-    told. head: the step whose end the live namespace is at. touched: something but a cell has changed it since.
+    told. passing: likewise, where nothing is missing but threads, connections and processes, so that it can wait for
+    the next cell. head: the step whose end the live namespace is at. touched: something but a cell has changed it
+    since.
     spared: the worker was killed for a limit, and has not been asked for anything since. relieved: likewise, and
     all snapshots but the newest were given up. missing: whether the setback has taken the namespace further back than
     the running request. deaths: of workers since that was sent.
@@ -30,6 +32,7 @@ class Recovery:
 
     struck: Death | None = None
     setback: Setback | None = None
+    passing: Setback | None = None
     head: int = 0
     touched: bool = False
     spared: bool = False
@@ -99,8 +102,15 @@ class Recovery:
 
     def news(self) -> tuple[str, ...]:
         """For the result of a cell that ran in a successor of the worker, which was idle when it died."""
+        passing, self.passing = self.passing, None
         setback, missing = self.told(), self.missing
-        return (setback.as_news(),) if setback is not None and missing else ()
+        if setback is not None and missing:
+            return (setback.as_news(),)
+        return () if passing is None else (passing.as_news(),)
+
+    def pass_over(self) -> None:
+        """Nothing was under way, and the state is the same: the next cell is run, and its result tells."""
+        self.passing = self.told()
 
     def told(self) -> Setback | None:
         """The setback, for whoever is told of it now."""

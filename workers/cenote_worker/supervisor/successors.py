@@ -253,7 +253,7 @@ class Successors:
         if self._work.running is not None and self._conversation.phase is Phase.BUSY:
             self._probe()
         elif not changed:
-            self.recovery.told()  # nobody was doing anything, and nothing is missing
+            self.recovery.pass_over()
 
     def dropped(self) -> None:
         if self._work.running is not None:

@@ -5,6 +5,7 @@ A hook cannot be removed, so there is one per process; it costs nothing that can
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import os
 import re
@@ -22,7 +23,7 @@ __builtins__ = BUILTINS
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITING_LETTERS: Final = frozenset("wax+")
-_getframe = sys._getframe
+_getframe, _get_ident = sys._getframe, _thread.get_ident
 _modules = sys.modules
 _readlink, _join = os.readlink, os.path.join
 _MANY: Final = 5_000
@@ -311,6 +312,8 @@ def _asking() -> FrameType:
 
 _listener: Callable[[str, tuple[object, ...]], None] | None = None
 _installed = False
+_hearing = 0
+"""The number of the thread in which the listener is at work, as `threading.get_ident` gives it."""
 
 
 def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
@@ -323,12 +326,18 @@ def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:
-    global _listener
+    global _listener, _hearing
     listener = _listener
     if listener is None:
         return
     _listener = None  # what the listener does itself is nobody's business
+    _hearing = _get_ident()
     try:
         listener(event, arguments)
     finally:
-        _listener = listener
+        _listener, _hearing = listener, 0
+
+
+def is_heard_by(ident: int) -> bool:
+    """Whether what this thread does now, the listener does."""
+    return _hearing == ident

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import xxhash
 
+from cenote_worker.deferred_signals import handler_of
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ABSENT, Version
 from cenote_worker.tracking import due, pytorch
@@ -42,7 +43,6 @@ IN_MEMORY: Final = "fsspec.implementations.memory"
 EVENT_LOOP: Final = "asyncio"
 """What the event loop of the cells has for the next cell that awaits."""
 _root = logging.getLogger()
-_handler_of = _signal.getsignal
 _SIGNALS: Final = range(1, _signal.NSIG)
 _INTERRUPTED: Final = _signal.default_int_handler
 _OF_LOGGERS: Final = frozenset((*vars(logging.Logger("")), "manager"))
@@ -333,7 +333,7 @@ def _showing_warnings() -> list[object]:
 
 def _handling_signals() -> list[object]:
     """What the user has called for a signal, which any step may be sent."""
-    found = filter(callable, map(_handler_of, _SIGNALS))
+    found = filter(callable, map(handler_of, _SIGNALS))
     return [each for each in found if each is not _INTERRUPTED and not _is_not_the_users(each)]
 
 

@@ -87,6 +87,7 @@ class Copies:
         sources: Sources,
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
+        is_collecting: Callable[[], bool],
         adopt: Callable[[int, bytes], None],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
@@ -96,8 +97,9 @@ class Copies:
         `difference`.
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
-        again. adopt: makes of a fork of a copy the state of a later step, given its number and bindings in this
-        namespace (see `difference`). answer: see `borrow`; it gets the number of the copy's files as well.
+        again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
+        number and bindings in this namespace (see `difference`). answer: see `borrow`; it gets the number of the
+        copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
@@ -114,7 +116,7 @@ class Copies:
         self._adopt = adopt
         self._answer = answer
         self._safety = ForkSafety()
-        self._imported = Imported()
+        self._imported = Imported(is_collecting)
         self._huge_pages = HugePages()
         self._free_memory = FreeMemory()
         self._withheld = Withheld(())

@@ -1,0 +1,160 @@
+"""The door between a user's program and the kernel: what a cell leaves in the process runs in cells only.
+
+Signal handlers, destructors and callbacks of the collector, audit hooks, profilers and timers run wherever the
+interpreter happens to be. One that raises in the kernel's code would break the kernel; one that ends the process, or
+never ends, would take along a state that is not copied yet. So all of them wait for the next cell. What goes wrong
+with them is shown there, and the cell runs all the same.
+"""
+
+from __future__ import annotations
+
+import _thread
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from cenote_worker.deferred_signals import DeferredSignals, Late
+from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.own_threads import thread_count
+from cenote_worker.tracking import audit
+from cenote_worker.tracking.own_threads import OWN
+
+__builtins__ = BUILTINS
+
+_is_collecting, _collect_no_more, _collect = gc.isenabled, gc.disable, gc.enable
+_get_ident = _thread.get_ident
+_gettrace, _settrace = sys.gettrace, sys.settrace
+_getprofile, _setprofile = sys.getprofile, sys.setprofile
+_get_limit, _set_limit = sys.getrecursionlimit, sys.setrecursionlimit
+_add_hook = sys.addaudithook
+_modules = sys.modules
+
+Note = Callable[[str], None]
+Hook = Callable[[str, tuple[Any, ...]], object]
+
+
+class BetweenCells:
+    """Of the one kernel of a process. is_open: whether the user's program runs.
+
+    Trace and profile functions, and a recursion limit below the original one, end with their cell.
+    """
+
+    def __init__(self) -> None:
+        self.is_open = True
+        self._limit = _get_limit()
+        self._trace, self._profile = _gettrace(), _getprofile()
+        self._signals: DeferredSignals | None = None
+        """None where the process is not the kernel's alone."""
+        self._is_collecting: bool | None = None
+        """Whether the user's program has the collector on, while the door is closed."""
+        self._events: dict[int, int] = {}
+        """Of `sys.monitoring`, by the number of the tool, likewise."""
+        self._main = _get_ident()
+
+    def guard(self) -> None:
+        """The process is the kernel's alone: also what would be noticed outside of it is held back from now on."""
+        self._signals = DeferredSignals()
+        sys.addaudithook = self._add_audit_hook
+
+    def open(self, late: Late) -> None:
+        """The user's program runs from here on. late: see `DeferredSignals.open`. Raises KeyboardInterrupt."""
+        self._trace, self._profile = _gettrace(), _getprofile()
+        self.is_open = True
+        if self._signals is None:
+            return
+        if self._is_collecting:
+            _collect()
+        self._is_collecting = None
+        if self._events:
+            _set_events(self._events)
+            self._events = {}
+        self._signals.open(late)
+
+    def close(self, note: Note) -> None:
+        """The kernel goes on. Whatever is under way may raise out of this: then it is to be called again."""
+        if _gettrace() is not self._trace:
+            _settrace(self._trace)
+            note("sys.settrace ends with the cell")
+        if _getprofile() is not self._profile:
+            _setprofile(self._profile)
+            note("sys.setprofile ends with the cell")
+        if _get_limit() < self._limit:
+            _set_limit(self._limit)
+        if self._signals is not None:
+            self._signals.close()
+            if self._is_collecting is None:
+                self._is_collecting = _is_collecting()
+            _collect_no_more()
+            self._events |= _stopped_events()
+            if "faulthandler" in _modules and _end_watchdog():
+                note("faulthandler.dump_traceback_later ends with the cell")
+        self.is_open = False
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether the user's program has the collector on."""
+        return _is_collecting() if self._is_collecting is None else self._is_collecting
+
+    def _add_audit_hook(self, hook: Hook) -> None:
+        """In the place of `sys.addaudithook`: hooks cannot be removed, and whatever one raises ends the call."""
+
+        def of_the_users(event: str, arguments: tuple[Any, ...]) -> None:
+            ident = _get_ident()
+            if ident not in OWN and (self.is_open or ident != self._main) and not audit.is_heard_by(ident):
+                hook(event, arguments)
+
+        of_the_users.__cantrace__ = bool(getattr(hook, "__cantrace__", False))  # type: ignore[attr-defined]
+        _add_hook(of_the_users)
+
+
+@contextmanager
+def not_collecting() -> Iterator[None]:
+    was_collecting = _is_collecting()
+    _collect_no_more()
+    try:
+        yield
+    finally:
+        if was_collecting:
+            _collect()
+
+
+def _end_watchdog() -> bool:
+    """Whether there was one: a thread that prints where all others are after some time, and may end the process."""
+    before = thread_count()
+    if before == 1:
+        return False
+    _modules["faulthandler"].cancel_dump_traceback_later()
+    return thread_count() < before
+
+
+if sys.version_info >= (3, 12):
+    _monitoring = sys.monitoring
+    _tool_of, _events_of, _listen = _monitoring.get_tool, _monitoring.get_events, _monitoring.set_events
+
+    def _stopped_events() -> dict[int, int]:
+        """What tools listen to, which they do no longer."""
+        stopped = {
+            tool: events for tool in _TOOLS if _tool_of(tool) is not None and (events := _events_of(tool))
+        }
+        for tool in stopped:
+            _listen(tool, 0)
+        return stopped
+
+    def _set_events(events: dict[int, int]) -> None:
+        for tool, wanted in events.items():
+            if _tool_of(tool) is not None:
+                _listen(tool, wanted)
+
+else:
+
+    def _stopped_events() -> dict[int, int]:
+        return {}
+
+    def _set_events(events: dict[int, int]) -> None:
+        raise NotImplementedError("before Python 3.12 there are none")
+
+
+_TOOLS: Final = range(6)
+"""Numbers of tools; others are the interpreter's own."""
