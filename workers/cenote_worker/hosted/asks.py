@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
@@ -50,9 +51,20 @@ def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: 
     )
 
 
-def fetch(name: str, listener: Listener, seat: Seat, *, opaque: bool) -> JailRequest:
+def fetch(
+    name: str,
+    listener: Listener,
+    seat: Seat,
+    *,
+    opaque: bool,
+    together: Sequence[str] = (),
+    states: Sequence[str] = (),
+) -> JailRequest:
+    """together, states: instead of a name; see Fetch."""
     message = jail_pb2.Request()
     message.fetch.name, message.fetch.opaque = name, opaque
+    message.fetch.together.extend(together)
+    message.fetch.states.extend(states)
     return JailRequest(Ask.FETCH, message, listener, timeout=FETCH_TIMEOUT, seat=seat)
 
 
