@@ -45,6 +45,7 @@ from cenote_worker.trace import (
     Location,
     Version,
     file,
+    form_of,
     hidden,
     key_of,
     kind_of,
@@ -55,8 +56,11 @@ OnConflict = Literal["refuse", "theirs", "ours"]
 _OWN: Final = frozenset(("_", "__builtins__", "__name__", "__doc__", "__package__", "__loader__", "__spec__"))
 """Each side's own. What was displayed last, `_`, changes with most cells, and would always be a conflict."""
 
-_OWN_STATES: Final = frozenset(("random", "numpy.random", "torch.random", "cwd", "locks", "asyncio"))
-"""Which random numbers come next, where each side is, and what its process has open."""
+_OWN_STATES: Final = {
+    **dict.fromkeys(("random", "numpy.random", "torch.random"), "random numbers"),
+    "cwd": "relative paths", "locks": "locks of files", "asyncio": "tasks",
+}  # fmt: skip
+"""Which random numbers come next, where each side is, and what its process has open: each side's own."""
 
 _UNSEEN: Final = Version("?")
 """Of what a step changed that was not traced: equal to nothing."""
@@ -219,7 +223,7 @@ class _Merging:
             self._put(names, value)
         taken = [name for names, _ in values for name in names]
         deleted = [name for name in gone if self._deleted(name)]
-        states = states if settings else []
+        states = [state for state in states if settings and not self._was_lost(state)]
         self._name_what_stays()
         settled = [*taken, *deleted, *map(file, files), *map(hidden, states)]
         if self._on_conflict == "ours":
@@ -309,7 +313,7 @@ class _Merging:
         return found or dict.fromkeys(group, str(error))
 
     def _is_gone(self, name: str) -> bool:
-        """Whether the branch does not have it. It may be known of a name only that it is as it was put in at first."""
+        """Whether the branch does not have it. Of some names it is known only that they are as they were put in."""
         return self._theirs.versions[name] == ABSENT and not self._is_there(name)
 
     def _is_there(self, name: str) -> bool:
@@ -353,7 +357,7 @@ class _Merging:
             return []
         changed = self._theirs.of_kind("file")
         paths = [path for path in changed if path != key_of(TREE) and not path.startswith("/")]
-        if TREE in self._theirs.others and not paths:
+        if TREE in self._theirs.others and len(changed) == 1:
             self._notes.append(
                 "the branch may have changed files, and it is not known which; they are not merged"
             )
@@ -369,8 +373,12 @@ class _Merging:
 
     def _brought(self, path: str) -> bool:
         version = self._theirs.others[file(path)]
-        if version.startswith("folder"):
-            return False  # which is made where a file of it is
+        if version.startswith("folder"):  # which is made where a file of it is
+            if not any(each.startswith(f"{path}/") for each in self._theirs.of_kind("file")):
+                self._left[path] = "an empty folder is not merged"
+            return False
+        if form := form_of(version):
+            self._notes.append(f"{path} comes without what it is besides its content: {form}")
         try:
             if version == ABSENT:
                 self._asked(self._core, requests.deleting(path))
@@ -395,16 +403,26 @@ class _Merging:
         """Of the process and its libraries, those that the branch has changed and that are to come."""
         if not self._all:
             return []
-        changed = [state for state in self._theirs.of_kind("hidden") if state not in _OWN_STATES]
         found = []
-        for state in changed:
-            if state not in HIDDEN:
+        for state in self._theirs.of_kind("hidden"):
+            if state in _OWN_STATES:
+                self._notes.append(f"this runtime's {_OWN_STATES[state]} stay as they are")
+            elif state not in HIDDEN:
                 self._left[f"the state of {state}"] = "it cannot be carried"
             elif self._is_conflict(hidden(state)) and self._on_conflict != "theirs":
                 self._notes.append(f"both sides have changed the state of {state}; this runtime's stays")
             elif self._ours.others.get(hidden(state)) != self._theirs.others[hidden(state)]:
                 found.append(state)
         return found
+
+    def _was_lost(self, state: str) -> bool:
+        """Whether it was found not to have come; then it is left."""
+        called = f"the state of {state}"
+        lost = [line for line in self._notes if line.startswith(f"{called}: ")]
+        if lost:
+            self._notes = [line for line in self._notes if line not in lost]
+            self._left[called] = "it cannot be carried as it is"
+        return bool(lost)
 
     def _name_what_stays(self) -> None:
         if self._all:

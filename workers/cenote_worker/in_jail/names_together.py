@@ -114,7 +114,8 @@ class Merging:
         ]
         tracker.forget()
         found = self._kernel.in_context(lambda: tracker.index_of_copy(expected))
-        return differences(expected, {each: index.shared_with(one, ABSENT) for each, one in found.items()})
+        bare = {each: index.shared_with(one, ABSENT) for each, one in found.items()}
+        return differences(expected, bare, ordered=False)
 
 
 def _taken(states: Iterable[str]) -> dict[str, object]:
