@@ -66,14 +66,16 @@ class Indexed:
         return key
 
 
-def differences(expected: Sequence[Indexed], found: Mapping[Location, Indexed]) -> tuple[str, ...]:
+def differences(
+    expected: Sequence[Indexed], found: Mapping[Location, Indexed], *, ordered: bool = True
+) -> tuple[str, ...]:
     """What of a state its copy has otherwise, a line each.
 
     expected: what is to be there, names in the order of the namespace. found: the same locations of the copy, without
-    those that it does not have.
+    those that it does not have. ordered: whether the names are to be in the same order.
     """
     lines = [_line(each, reason) for each in expected if (reason := _difference(each, found))]
-    if (order := _order(expected, found)) is not None:
+    if ordered and (order := _order(expected, found)) is not None:
         lines.append(order)
     uncompared = [each for each in expected if _is_uncompared(each, found)]
     if uncompared:

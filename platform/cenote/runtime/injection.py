@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cenote.runtime.host_desk import Target
@@ -17,6 +17,9 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import NameExistsError, NotTransferableError, UsageError
 from cenote_worker.history.host_effects import EFFECTS
 from cenote_worker.hosted.injection import NOTHING, Injection
+
+_NO_NAME = "_"
+"""Stands for what has no variable in it."""
 
 MAX_DOC = 2_000
 """Characters of a host function's documentation that travel into the jail."""
@@ -71,6 +74,15 @@ def value_parcel(name: str, value: object, place: str) -> Parcel:
     pickled = _dump({name: value}, types_along([Variable(name, value)]))
     injection = Injection(values=pickled.content, replaces=name, names=(name,))
     return Parcel(injection=injection, classes=pickled.classes)
+
+
+def names_parcel(names: Sequence[str], reference: ObjectReference, place: str) -> Parcel:
+    """Several variables of another runtime that were shared as one value. place: of the runtime that takes them."""
+    single = names[0] if names else _NO_NAME
+    replaces = single if len(names) == 1 else ""
+    found = _reference_parcel(single, reference, place)
+    found.injection.names, found.injection.replaces = tuple(names), replaces
+    return found
 
 
 def _reference_parcel(name: str, reference: ObjectReference, place: str) -> Parcel:

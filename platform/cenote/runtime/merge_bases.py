@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from cenote_worker.history.tree import StepTree
+
+_MERGING: Final = frozenset(("injection", "deletion", "upload", "removal"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +45,11 @@ class MergeBases:
 
 
 def merged_alone(tree: StepTree, before: int, names: Iterable[str]) -> bool:
-    """Whether nothing was done since but to put in or delete these."""
+    """Whether nothing was done since but to put in, write or delete these."""
     if not _is_behind(before, tree):
         return False
     done = tree.between(before, tree.head)
-    return all(one.kind in ("injection", "deletion") and set(one.names) <= set(names) for one in done)
+    return all(one.kind in _MERGING and set(one.names) <= set(names) for one in done)
 
 
 def _is_behind(step: int, tree: StepTree) -> bool:

@@ -606,18 +606,30 @@ class Fetch(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     OPAQUE_FIELD_NUMBER: _builtins.int
+    TOGETHER_FIELD_NUMBER: _builtins.int
+    STATES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     opaque: _builtins.bool
     """True: a pickle, sealed and never opened by anything trusted. False: the safe encoding."""
+    @_builtins.property
+    def together(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Instead of a name: several variables and states of the process in one pickle, for a namespace that takes them over.
+        Opened by an Inject of it.
+        """
+
+    @_builtins.property
+    def states(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         opaque: _builtins.bool = ...,
+        together: _abc.Iterable[_builtins.str] | None = ...,
+        states: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "opaque", b"opaque"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "opaque", b"opaque", "states", b"states", "together", b"together"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

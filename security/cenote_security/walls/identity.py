@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from typing import Final
 
 from cenote_security.walls import libc_unsafe as libc
@@ -78,12 +79,14 @@ def last_capability(proc: int) -> int:
         return int(number.read())
 
 
-def renounce_capabilities(last: int) -> None:
-    """No capability now, and none to be had from any program: bounding set and securebits first, they need one."""
+def renounce_capabilities(last: int, kept: Collection[int] = ()) -> None:
+    """No capability now but these, and none to be had from any program: bounding set and securebits first, they need
+    one.
+    """
     drop_bounding_set(last)
     libc.prctl(libc.PR_CAP_AMBIENT, libc.PR_CAP_AMBIENT_CLEAR_ALL)
     libc.prctl(libc.PR_SET_SECUREBITS, _SECUREBITS)
-    libc.set_capabilities()
+    libc.set_capabilities(permitted=kept, effective=kept)
     forbid_new_privileges()
 
 

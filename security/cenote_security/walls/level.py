@@ -51,6 +51,8 @@ class Level(ABC):
     own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
     tasks_each: how many tasks of the host's kernel one of the jail's stands for.
     worker_rules: a descriptor that `fence_worker` needs, -1 for none. Who gives it another number says so here.
+    last_pid: the warden's, of a file that has the number of the latest process of the jail, and takes another; -1
+    where the jail has no numbers of its own, or they cannot be chosen.
     """
 
     name: LevelName
@@ -61,6 +63,7 @@ class Level(ABC):
     own_tasks: int = 0
     tasks_each: int = 1
     worker_rules: int = -1
+    last_pid: int = -1
 
     @abstractmethod
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:

@@ -198,14 +198,18 @@ _CAPABILITY_VERSION_3 = 0x2008_0522
 CAP_KILL = 5
 CAP_SETGID = 6
 CAP_SETUID = 7
+CAP_CHECKPOINT_RESTORE = 40
+"""Since Linux 5.9. In its own pid namespace: which number the next process has."""
 
 
 def set_capabilities(permitted: Iterable[int] = (), effective: Iterable[int] = ()) -> None:
-    """Set these sets of the calling thread and empty the inheritable one. Capabilities below 32 only."""
+    """Set these sets of the calling thread and empty the inheritable one."""
     header = _CapHeader(_CAPABILITY_VERSION_3, 0)
-    low = (sum(1 << one for one in effective), sum(1 << one for one in permitted), 0)
+    permitted = tuple(permitted)
+    sets = [sum(1 << one for one in each) for each in (effective, permitted)]
+    words = [word & 0xFFFF_FFFF for shift in (0, 32) for word in (*(each >> shift for each in sets), 0)]
     call = f"capset to {sorted(permitted)}"
-    _syscall("capset", call, ctypes.byref(header), (ctypes.c_uint32 * 6)(*low))
+    _syscall("capset", call, ctypes.byref(header), (ctypes.c_uint32 * 6)(*words))
 
 
 HIGHEST_DESCRIPTOR = 0x7FFF_FFFF

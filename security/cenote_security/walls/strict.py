@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from typing import Final
 
 from cenote_security.policy import Mount
 from cenote_security.walls import fences, identity, landlock, limits, loopback, namespaces, root, template
@@ -13,6 +14,8 @@ from cenote_security.walls.landlock import Grant
 from cenote_security.walls.level import Allowance, Home, Level, LevelName
 from cenote_security.walls.user_ids import UserIds
 from cenote_security.walls.wall import building
+
+_LAST_PID: Final = "sys/kernel/ns_last_pid"
 
 
 class StrictLevel(Level):
@@ -63,7 +66,11 @@ class StrictLevel(Level):
 
     def fence_warden(self) -> None:
         with building("renounce capabilities"):
-            identity.renounce_capabilities(self._last_capability)
+            if self._last_capability >= libc.CAP_CHECKPOINT_RESTORE:
+                self.last_pid = _last_pid(self._host_proc)
+            # The warden's alone: the worker gives it up before it becomes the namespace.
+            kept = (libc.CAP_CHECKPOINT_RESTORE,) if self.last_pid >= 0 else ()
+            identity.renounce_capabilities(self._last_capability, kept)
             # Not dumpable: with hidepid the worker does not even see its warden.
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
         self.worker_rules = fences.ruleset(self._grants, self._ports)
@@ -71,6 +78,8 @@ class StrictLevel(Level):
         fences.filter_calls(self._filter)
 
     def fence_worker(self) -> None:
+        with building("renounce what the warden has"):
+            libc.set_capabilities()
         fences.confine_paths(self.worker_rules)
         with building("let a process see itself in /proc"):
             libc.prctl(libc.PR_SET_DUMPABLE, 1)
@@ -84,3 +93,16 @@ class StrictLevel(Level):
     def _furnished(self) -> root.Furniture:
         assert self._furniture is not None, "a jail is settled after its zygote was prepared"
         return self._furniture
+
+
+def _last_pid(host_proc: int) -> int:
+    """A descriptor of the file in `/proc` that says which number the next process of a pid namespace has: that of who
+    asks, whichever `/proc` it is in. -1 where there is none, or it may not be written, as in many containers.
+    """
+    for folder in (None, host_proc):
+        path = _LAST_PID if folder is not None else f"/proc/{_LAST_PID}"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CLOEXEC, dir_fd=folder)
+        except OSError:
+            continue
+    return -1

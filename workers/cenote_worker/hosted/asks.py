@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 
-from cenote_proto.scalars import utf8_text
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.history.step import START, StepRecord
@@ -52,9 +53,20 @@ def cell(code: str, step: int, timeout: float | None, listener: Listener, seat: 
     )
 
 
-def fetch(name: str, listener: Listener, seat: Seat, *, opaque: bool) -> JailRequest:
+def fetch(
+    name: str,
+    listener: Listener,
+    seat: Seat,
+    *,
+    opaque: bool,
+    together: Sequence[str] = (),
+    states: Sequence[str] = (),
+) -> JailRequest:
+    """together, states: instead of a name; see Fetch."""
     message = jail_pb2.Request()
     message.fetch.name, message.fetch.opaque = utf8_text(name), opaque
+    message.fetch.together.extend(utf8_texts(together))
+    message.fetch.states.extend(utf8_texts(states))
     return JailRequest(Ask.FETCH, message, listener, seat=seat)
 
 

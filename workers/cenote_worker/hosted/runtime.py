@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
@@ -460,9 +460,18 @@ class HostedRuntime:
         """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
         self.submissions.submit(asks.fetch(name, listener, seat, opaque=opaque))
 
+    def fetch_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
+        """Queues a request for several variables and states of the process as one sealed pickle."""
+        ask = asks.fetch("", listener, OWNER, opaque=True, together=names, states=states)
+        self.submissions.submit(ask)
+
     def share(self, name: str, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a request for a sealed pickle that other runtimes can have."""
         self.fetch(name, Sharer(listener), opaque=True, seat=seat)
+
+    def share_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
+        """As `fetch_together`; other runtimes can have it."""
+        self.fetch_together(names, states, Sharer(listener))
 
     def delete(
         self, name: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER

@@ -13,9 +13,11 @@ from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Send
+from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.in_jail.names_together import Merging, NamesTogether
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.transfer_unsafe import dump
@@ -28,8 +30,11 @@ _fstat = os.fstat
 class Values:
     """Of the namespace whose turn it is. Raises Refused for what cannot be done."""
 
-    def __init__(self, kernel: Kernel, send_packet: Send, offer: Callable[[str, object], None]) -> None:
+    def __init__(
+        self, kernel: Kernel, send_packet: Send, offer: Callable[[str, object], None], merging: Merging
+    ) -> None:
         """offer: told of each stub of a host function, by its name."""
+        self._merging = merging
         self._kernel = kernel
         self._send_packet = send_packet
         self._offer = offer
@@ -47,6 +52,9 @@ class Values:
         names = [request.name] if request.name else []
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
+        if isinstance(merged := values.get(request.name), NamesTogether):
+            done.differing.extend(self._merged(merged, request.name))
+            return
         self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
         self._bind(values)
         for name, cls in along.items():
@@ -82,7 +90,9 @@ class Values:
             self.hosts.revive()
 
     def fetch(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
-        """The value of a name, encoded or pickled; the caller closes it."""
+        """The value of a name, encoded or pickled; or several names together. The caller closes it."""
+        if request.together or request.states:
+            return self._together(request, reply)
         value = self._lookup(request.name)
         fill(reply.info, self._kernel.describe_one(request.name))
         if isinstance(value, Reference):
@@ -94,6 +104,26 @@ class Values:
         content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
         content.to_wire(reply.content, [])
         return content
+
+    def _together(self, request: jail_pb2.Fetch, reply: jail_pb2.Value) -> Content:
+        names = list(request.together)
+        for name in names:
+            self._lookup(name)
+        try:
+            with self._kernel.interruptible():
+                content = dump(self._merging.packed(names, request.states))
+        except (Exception, KeyboardInterrupt) as error:  # a user's own __reduce__ may raise anything
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, ", ".join(names), _reason(error)) from None
+        content.to_wire(reply.content, [])
+        return content
+
+    def _merged(self, merged: NamesTogether, name: str) -> tuple[str, ...]:
+        try:
+            with self._kernel.interruptible():
+                return self._merging.bind(merged)
+        except (Exception, KeyboardInterrupt) as error:
+            text = f"it cannot be rebuilt in the jail: {_reason(error)}"
+            raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
 
     def delete(self, name: str) -> None:
         self._lookup(name)
@@ -165,6 +195,10 @@ class Values:
             names = [info.name for info in self._kernel.describe()]
             nearest = tuple(difflib.get_close_matches(name, names, n=3))
             raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
+
+
+def _reason(error: BaseException) -> str:
+    return str(error) if isinstance(error, NotKept) else f"{type(error).__name__}: {error}"
 
 
 def _is_same(one: socket.socket, other: socket.socket) -> bool:

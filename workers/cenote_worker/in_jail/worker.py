@@ -27,6 +27,7 @@ from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.in_jail.names_together import Merging
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about, is_plain
@@ -95,7 +96,8 @@ class Worker:
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
-        self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer)
+        merging = Merging(self._kernel, self._checkpointing.anchors, self._checkpointing.landing)
+        self._values = Values(self._kernel, self._send_packet, self._checkpointing.offer, merging)
         self._carrying = Carrying(self._kernel, self._checkpointing, settings.workdir, kept_files)
         self._copies = Copies(
             settings.warden,
@@ -266,7 +268,8 @@ class Worker:
                 self._values.inject(request.inject, descriptors, reply.done)
                 self._kernel.settle()
             case "fetch":
-                if request.fetch.opaque and not is_plain(self._kernel.namespace.get(request.fetch.name)):
+                name = request.fetch.name
+                if request.fetch.opaque and not (name and is_plain(self._kernel.namespace.get(name))):
                     self._copies.may_differ()
                 return self._values.fetch(request.fetch, reply.value)
             case "delete":

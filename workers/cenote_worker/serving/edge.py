@@ -104,7 +104,9 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
         case "fetch":
             _check_name(frame.fetch.name)
         case "share":
-            _check_name(frame.share.name)
+            share = frame.share
+            for name in share.together if share.together or share.states else (share.name,):
+                _check_name(name)
         case "delete":
             _check_name(getattr(frame, "delete").name)  # noqa: B009  (mypy-protobuf has no word for it)
         case "file":

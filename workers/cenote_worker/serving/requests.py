@@ -133,7 +133,13 @@ class Requests:
 
         def run() -> None:
             listener = ReplyListener(self.served.loop, lambda outcome: keep(call, outcome))
-            self.client.hosted.fetch(frame.share.name, listener, opaque=True)
+            share, hosted = frame.share, self.client.hosted
+            if not (share.together or share.states):
+                hosted.fetch(share.name, listener, opaque=True)
+            elif isinstance(hosted, HostedRuntime):
+                hosted.fetch_together(share.together, share.states, listener)
+            else:
+                raise UsageError("only the owner of a runtime merges it, not an author who is attached")
 
         call = Call(number=frame.call, run=run, carries=True)
         return call

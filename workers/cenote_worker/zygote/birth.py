@@ -28,7 +28,7 @@ from cenote_worker.patient_wait import PatientWait
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
 from cenote_worker.zygote.boarding_unsafe import Letter, board
-from cenote_worker.zygote.descriptors import WORKER_RULES, JailDescriptors, place
+from cenote_worker.zygote.descriptors import LAST_PID, WORKER_RULES, JailDescriptors, place
 from cenote_worker.zygote.origin import Again
 from cenote_worker.zygote.shelf import MOST
 from cenote_worker.zygote.spec import Failure
@@ -225,6 +225,7 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
         child,
         inmates.oom_kills,
         holds_signals=inmates.level.holds_signals,
+        last_pid=inmates.level.last_pid,
         most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY)
         if start.keeps_copies
         else 0,
@@ -264,11 +265,13 @@ def _place_for_warden(
     own = (null, null, null, control, line, pulse)
     if not start.keeps_copies:
         place(own)
-    elif start.level.worker_rules < 0:
-        place((*own, *for_workers))
-    else:
-        place((*own, *for_workers, start.level.worker_rules))
-        start.level.worker_rules = WORKER_RULES
+        start.level.last_pid = -1
+        return
+    level = start.level
+    rules, last_pid = (null if each < 0 else each for each in (level.worker_rules, level.last_pid))
+    place((*own, *for_workers, rules, last_pid))
+    level.worker_rules = WORKER_RULES if level.worker_rules >= 0 else -1
+    level.last_pid = LAST_PID if level.last_pid >= 0 else -1
 
 
 def _read_variables(file: int | None) -> dict[str, str]:

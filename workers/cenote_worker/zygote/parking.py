@@ -14,7 +14,7 @@ from typing import Final
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.origin import Origin
 from cenote_worker.zygote.shelf import Shelf
-from cenote_worker.zygote.watch import NOBODY, Watch, revive, say
+from cenote_worker.zygote.watch import NOBODY, Watch, revive, say, wake
 
 _MOST_TRIES: Final = 3
 """Of making it again for one message. What it is to be at is kept all the same."""
@@ -68,7 +68,7 @@ def _fetch(state: Watch) -> None:
     """Fork the worker anew."""
     kept, state.parking.tries = state.shelf.base, state.parking.tries + 1
     may_try = state.parking.tries <= _MOST_TRIES
-    if kept is not None and may_try and (pid := kept.wake(is_parked=True)) is not None:
+    if kept is not None and may_try and (pid := wake(state, kept, is_parked=True)) is not None:
         revive(state, kept, pid)
         state.tries = 0
     else:

@@ -103,9 +103,13 @@ class Kept:
     bindings: str = ""
     label: str = ""
 
-    def wake(self, *, is_parked: bool = False) -> int | None:
-        """See `Copy.wake`. is_parked: the state was left only until it is needed, and files are as they are to be."""
-        return self.copy.wake({**self._then, "parked": True} if is_parked else self._then)
+    def wake(self, cpu: int = 0, *, is_parked: bool = False) -> int | None:
+        """See `Copy.wake`. is_parked: the state was left only until it is needed, and files are as they are to be.
+
+        cpu: microseconds of processor time that workers before have taken.
+        """
+        told = {**self._then, "cpu": cpu}
+        return self.copy.wake({**told, "parked": True} if is_parked else told)
 
     def lend(self, line: socket.socket) -> None:
         """See `Copy.lend`."""

@@ -25,7 +25,8 @@ from cenote_worker.zygote.parking import call, come, leave, left, stay
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Shelf
 from cenote_worker.zygote.strays import birth_at, end_younger
-from cenote_worker.zygote.watch import AT_ONCE, NOBODY, Watch, revive, say
+from cenote_worker.zygote.watch import AT_ONCE, NOBODY, Watch, revive, say, wake
+from cenote_worker.zygote.worker_number import WorkerNumber
 
 MAX_MESSAGE: Final = 16_384
 """Bytes of one message, either way. A list of snapshots with labels is the longest."""
@@ -51,11 +52,13 @@ def heed_signals() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int) -> Again | None:
+def watch(
+    worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int, last_pid: int = -1
+) -> Again | None:
     """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
 
     And in each process that is forked to begin where the worker began, with what that is told. holds_signals: see
-    Level. most_copies: of the worker that are kept.
+    Level, as last_pid. most_copies: of the worker that are kept.
     """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
@@ -66,6 +69,7 @@ def watch(worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int)
         shelf=Shelf(most_copies),
         oom_kills=oom_kills,
         pulse=Pulse(),
+        number=WorkerNumber(worker, last_pid),
     )
     try:
         _attend(state, wakeup)
@@ -134,7 +138,9 @@ def _reap(state: Watch) -> bool:
                 return True
             if pid != state.worker:
                 _part_with(state, pid)
-            elif state.parking.expects_end and not state.killed:
+                continue
+            state.cpu += int((spent.ru_utime + spent.ru_stime) * 1e6)
+            if state.parking.expects_end and not state.killed:
                 left(state)
             elif not _succeed(state, _ending(state, status, spent.ru_maxrss * 1024)):
                 return False
@@ -272,7 +278,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
         state.shelf.drop(state.shelf.base)  # what comes of it dies at once, or of whatever it is asked
         state.tries = 0
     while (kept := state.shelf.base) is not None:
-        if end_younger(kept.born, state.shelf.pids) and (pid := kept.wake()) is not None:
+        if end_younger(kept.born, state.shelf.pids) and (pid := wake(state, kept)) is not None:
             revive(state, kept, pid)
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
             say(state, {**told, "step": kept.step, "pid": pid})

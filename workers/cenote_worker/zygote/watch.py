@@ -12,6 +12,7 @@ from cenote_worker.in_jail.snapshots.line import Message
 from cenote_worker.zygote import usage
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Kept, Shelf
+from cenote_worker.zygote.worker_number import WorkerNumber
 
 NOBODY: Final = 0
 """In the place of the worker's pid."""
@@ -45,6 +46,7 @@ class Watch:
     state that is to go on after that, if not the newest, and the number of the message that wants it. told: the
     worker, of the versions of files that copies have. alive: False until a worker that has come of a copy has said
     that it works. tries: how many came one after the other of that copy and died before they had answered anything.
+    number: that each worker has. cpu: microseconds of processor time that workers have taken which have ended.
     """
 
     worker: int
@@ -53,12 +55,20 @@ class Watch:
     shelf: Shelf
     oom_kills: int
     pulse: Pulse
+    number: WorkerNumber
+    cpu: int = 0
     killed: bool = False
     alive: bool = True
     tries: int = 0
     wanted: tuple[int, Kept] | None = None
     told: dict[str, object] = field(default_factory=dict)
     parking: Parking = field(default_factory=Parking)
+
+
+def wake(state: Watch, kept: Kept, *, is_parked: bool = False) -> int | None:
+    """See Kept.wake. No worker is there."""
+    with state.number.next():
+        return kept.wake(state.cpu, is_parked=is_parked)
 
 
 def revive(state: Watch, kept: Kept, pid: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cenote.runtime.remote.call import Answer, new_key
 from cenote_proto.scalars import make, utf8_text, utf8_texts
@@ -107,6 +107,10 @@ def fetch(name: str, *, opaque: bool) -> Request:
 
 def share(name: str) -> Request:
     return runtime_pb2.ClientFrame(share=make(runtime_pb2.Share, name=name)), None
+
+
+def share_together(names: Sequence[str], states: Sequence[str]) -> Request:
+    return runtime_pb2.ClientFrame(share=runtime_pb2.Share(together=names, states=states)), None
 
 
 def deletion(name: str) -> Request:

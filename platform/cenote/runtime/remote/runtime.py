@@ -387,6 +387,10 @@ class RemoteRuntime:
         self.start()
         self._call(frames.share(name), listener, frames.shared_by(self._kept))
 
+    def share_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
+        self.start()
+        self._call(frames.share_together(names, states), listener, frames.shared_by(self._kept))
+
     def delete(self, name: str, listener: Listener) -> None:
         self.start()
         self._call(frames.deletion(name), listener, changes=True)

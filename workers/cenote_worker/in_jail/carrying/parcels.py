@@ -80,7 +80,13 @@ def received(line: socket.socket, step: int) -> tuple[Sources, list[memoryview]]
     content = Content.delivered(given.content, descriptors)
     parts = content.unpack()
     content.close()
-    return plain_json.loads(bytes(parts[0])), parts[1:]
+    return sources_in(parts[0]), parts[1:]
+
+
+def sources_in(part: memoryview) -> Sources:
+    """Of cells, in the first part of a parcel."""
+    found: Sources = plain_json.loads(bytes(part))
+    return found
 
 
 def told_files(line: socket.socket, step: int) -> int:

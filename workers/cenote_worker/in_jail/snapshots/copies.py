@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.snapshots import processor_time
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import Baseline, Sources, difference
 from cenote_worker.in_jail.snapshots.free_memory import FreeMemory, Withheld
@@ -396,6 +397,8 @@ class Copies:
         """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
         self._withheld.make_up()
         self._wanted = number(told, "files")
+        if "cpu" in told:
+            processor_time.go_on(number(told, "cpu"), self._namespace)
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")

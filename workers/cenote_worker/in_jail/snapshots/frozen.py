@@ -59,7 +59,9 @@ def freeze(
     do then that are lent to the worker, with their line to it.
     """
     with suppress(OSError, ValueError):
-        # Nothing before this: what a copy writes to is copied once more, and most copies never hear a word.
+        # The number of the worker is not free for another one while it is that of a session or a group of processes.
+        os.setsid()
+        # Nothing else before this: what a copy writes to is copied once more, and most copies never hear a word.
         warden.recv(1, socket.MSG_PEEK)
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         while (heard := hear(warden)) is not None:
@@ -93,6 +95,7 @@ def _becomes_worker(warden: socket.socket) -> bool:
         return True
     if pid == 0:
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()  # as the worker was
         return True
     say(warden, {"pid": pid})
     return False
