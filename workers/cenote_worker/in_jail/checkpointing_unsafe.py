@@ -28,6 +28,7 @@ import cloudpickle
 from cenote_worker.code_versions import reduced_code
 from cenote_worker.in_jail.array_views import copied_from, lies_in_file, over_memory, plain_bytes_of, view_of
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
+from cenote_worker.in_jail.carrying.shared_axes import Place, Places, rebuilt
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.leftovers import reduced_leftover
@@ -67,14 +68,18 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         anchors: Anchors,
         *,
         owned: int = 0,
+        axes: Places | None = None,
     ) -> None:
         """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
-        stored in, which can neither be resized nor say that they own it."""
+        stored in, which can neither be resized nor say that they own it. axes: indexes that variables have which do
+        not come along.
+        """
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
         self._owned = owned
+        self._axes = axes or {}
 
     def dump(self, obj: Any) -> Any:
         """Raises NotKept for a container that a library has: those are always pickled by their content."""
@@ -98,6 +103,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced_code(obj)
         if id(obj) in self._anchors:
             return Landing.anchor, self._anchors[id(obj)]
+        if id(obj) in self._axes:
+            return Landing.axis, (self._axes[id(obj)], *obj.__reduce__())
         if kind is CACHED and (
             obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
         ):
@@ -209,6 +216,10 @@ class Landing:
             return self._anchors(kind, name)
         except KeyError:
             raise LookupError(f"{name!r} of the client is not offered any more") from None
+
+    def axis(self, places: tuple[Place, ...], *reduced: Any) -> object:
+        """An index that some variables had in common."""
+        return rebuilt(self._namespace, places, *reduced)
 
     def function(
         self, code: types.CodeType, name: str, cells: tuple[types.CellType, ...] | None, home: str = ""

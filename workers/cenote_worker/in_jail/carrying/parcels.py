@@ -16,6 +16,7 @@ from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.carrying.set_recipes import recipes_for
+from cenote_worker.in_jail.carrying.shared_axes import places
 from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, StatePickler
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -121,7 +122,8 @@ def packed(
     """
     values = {name: value for name, value in namespace.items() if name in names}
     stream, buffers = io.BytesIO(), list[memoryview]()
-    pickler = StatePickler(stream, buffers, namespace, anchors, owned=_OWNED)
+    axes = places(names, namespace)
+    pickler = StatePickler(stream, buffers, namespace, anchors, owned=_OWNED, axes=axes)
     pickler.dump((values, states))
     met = pickler.memo.copy()
     if id(namespace) in met:
