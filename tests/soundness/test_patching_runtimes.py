@@ -52,6 +52,34 @@ def test_a_patch_is_taken_back_and_what_came_after_it_stays(runtime: PythonRunti
         state.revert("never")
 
 
+def test_a_step_that_waits_for_ever_ends_by_the_limit(runtime: PythonRuntime) -> None:
+    """Of the patch, where it has none of its own; everything is as it was then."""
+    state = runtime.state
+    plan = state.plan(Patch.replace_step(3, "import threading\nthreading.Event().wait()"))
+    result = state.apply(plan, ApplyOptions(timeout=0.5))
+    assert ("failed", 3) == (result.status, result.failure and result.failure.origin)
+    assert "time" == (result.failure and result.failure.error and result.failure.error.reason)
+    assert ("(1, 2, [5, 6], 4)", 5) == (runtime.execute("(x, y, z, w)").value, result.head)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
+def test_a_limit_is_a_length_of_time(seconds: float) -> None:
+    with pytest.raises(UsageError):
+        ApplyOptions(timeout=seconds)
+
+
+def test_a_counter_of_the_kernel_is_not_read_twice(runtime: PythonRuntime) -> None:
+    """A copy of the process has the one that was read already: the steps before it are run again as well."""
+    for cell in ("import os", "fd = os.eventfd(3)"):
+        runtime.execute(cell)
+    read = runtime.execute("r = os.eventfd_read(fd)").step
+    state = runtime.state
+    result = state.apply(
+        state.plan(Patch.replace_step(read, "r = os.eventfd_read(fd) + 1")), ApplyOptions(timeout=60)
+    )
+    assert ("applied", "4") == (result.status, runtime.execute("r").value)
+
+
 def test_a_failure_in_the_middle_leaves_everything_as_it_was(runtime: PythonRuntime) -> None:
     """Names, the head and the line."""
     state = runtime.state

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.tracking import anything, audit, files
+from cenote_worker.tracking import anything, audit, deep_insides, files
 
 
 def _passed_over(message: object) -> None:
@@ -43,6 +43,11 @@ def _of_steps() -> Callable[[], list[int]]:
     return lambda: [number for number, _ in _open_files() - others]
 
 
+def _of_tests() -> set[str]:
+    """Libraries that were there before the first step, but for those of Python."""
+    return {each.partition(".")[0] for each in list(sys.modules)} - sys.stdlib_module_names
+
+
 @pytest.fixture
 def in_process(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
@@ -55,6 +60,8 @@ def in_process(
     monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.setattr(files, "_descriptors", _of_steps())
+    # The handlers of logs are pytest's, which has all that tests are made with; no step changes any of it.
+    monkeypatch.setattr(deep_insides, "_NOT_THEIRS", deep_insides._NOT_THEIRS | _of_tests())
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
     main, modules, names, level = (
         sys.modules["__main__"],

@@ -86,6 +86,7 @@ def imported(dotted: str) -> Location:
 KINDS: Final = ("name:", "file:", "hidden:", "module:", "import:")
 """How locations begin."""
 
+
 def inside(library: str) -> Location:
     """What an installed library keeps for itself, however deep. Only who uses the library meets it."""
     return Location(f"module:{library}{_INSIDE}")

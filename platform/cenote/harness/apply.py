@@ -17,6 +17,7 @@ from cenote.harness.plan_forecast import all_forced, cheapest, find_way
 from cenote.harness.plan_line import LineStep
 from cenote.harness.plan_walk import Walk
 from cenote_security.errors import NotKeptError
+from cenote_security.policy import check_seconds
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.trace import key_of, kind_of
 
@@ -71,7 +72,9 @@ class ApplyOptions:
     atomic: refuse to begin where a failure could not be undone. stop_on_failure: a step that ended well and raises
     now ends it; else the history goes on behind it, as a notebook's cells do when they are run one by one.
     aside: keep what was done before a failure as a branch with a state. progress: is told before each step.
-    cancelled: is asked before each step.
+    cancelled: is asked before each step. timeout: seconds that each step may take which is run again and had no limit
+    of its own; by default the policy's `cell_timeout`, else ten minutes, or ten times what the step took before. A
+    step that takes longer fails.
     """
 
     atomic: bool = True
@@ -79,6 +82,10 @@ class ApplyOptions:
     aside: bool = False
     progress: Callable[[Progress], None] = lambda _: None
     cancelled: Callable[[], bool] = lambda: False
+    timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        check_seconds(self.timeout, "the timeout of a step")
 
 
 class _Failed(Exception):

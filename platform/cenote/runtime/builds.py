@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 def build_here(runtime: HostedRuntime, ground: RuntimeGround, options: BuildOptions) -> BuildResult:
     """Of all that is declared. See Builder."""
     bench = Workbench(runtime, runtime.rerunning())
+    ground.step_timeout = options.apply.timeout
     result = Builder(runtime.history, ground, bench, options).build(declared(runtime.history.units))
     ground.store(result)
     return result

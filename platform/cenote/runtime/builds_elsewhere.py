@@ -31,6 +31,7 @@ def build_elsewhere(options: BuildOptions, line: BuildLine, history: Callable[[]
         atomic=options.apply.atomic,
         stop_on_failure=options.apply.stop_on_failure,
         aside=options.apply.aside,
+        timeout=options.apply.timeout,
         keep_failing=options.keep_failing,
         test_seconds=options.test_seconds,
     )

@@ -60,6 +60,8 @@ class RuntimeGround:
         """The present step, where its state cannot be kept: then the jail that has it waits beside a second one."""
         self._moved = False
         """Whether something was brought over, or taken away, since the state was last kept or gone back to."""
+        self.step_timeout: float | None = None
+        """See ApplyOptions."""
         self._notes: list[str] = []
         self._resume = resume
         self._rules = rules
@@ -181,7 +183,7 @@ class RuntimeGround:
         self._check(code)
         parent, refused = self.head(), list[Unrepeated]()
         cause = record.cause if record is not None and record.code == code else self._cause
-        rerun = Rerun(code=code, record=record, cause=cause, tentative=tentative)
+        rerun = Rerun(code=code, record=record, cause=cause, tentative=tentative, timeout=self.step_timeout)
         number = self._run(rerun, refused.append)
         if refused:
             raise EffectNotRepeatedError(refused[0].target, refused[0].method)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 def apply_here(plan: Plan, ground: RuntimeGround, options: ApplyOptions) -> ApplyResult:
     """As `apply_plan`; the patched state is kept for longer than others."""
+    ground.step_timeout = options.timeout
     result = apply_plan(plan, ground, options)
     if result.status == "applied":
         ground.keep()
@@ -50,6 +51,7 @@ def options_of(request: PatchRequest | BuildRequest, watch: PatchWatch) -> Apply
         atomic=request.atomic,
         stop_on_failure=request.stop_on_failure,
         aside=request.aside,
+        timeout=request.timeout,
         progress=lambda progress: watch.progress(_told(progress)),
         cancelled=watch.cancelled,
     )

@@ -51,6 +51,7 @@ def apply_elsewhere(
         atomic=options.atomic,
         stop_on_failure=options.stop_on_failure,
         aside=options.aside,
+        timeout=options.timeout,
     )
     return result_of(line.apply(request, watch_of(options)), history())
 

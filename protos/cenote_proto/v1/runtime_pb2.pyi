@@ -1278,6 +1278,7 @@ class Apply(_message.Message):
     NOT_ATOMIC_FIELD_NUMBER: _builtins.int
     GOES_ON_FIELD_NUMBER: _builtins.int
     ASIDE_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
     head: _builtins.int
     """The step that the line ends with; with another one since then nothing is done."""
     cause: _builtins.str
@@ -1288,6 +1289,8 @@ class Apply(_message.Message):
     """Go on behind a step that had ended well and fails now."""
     aside: _builtins.bool
     """Keep what was done before a failure as a branch."""
+    step_seconds: _builtins.float
+    """For each step that is run again and has no limit of its own; 0 is the default."""
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___PatchedStep]:
         """The whole line as it is to be."""
@@ -1306,10 +1309,11 @@ class Apply(_message.Message):
         not_atomic: _builtins.bool = ...,
         goes_on: _builtins.bool = ...,
         aside: _builtins.bool = ...,
+        step_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["codes", b"codes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "cause", b"cause", "codes", b"codes", "goes_on", b"goes_on", "head", b"head", "not_atomic", b"not_atomic", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "cause", b"cause", "codes", b"codes", "goes_on", b"goes_on", "head", b"head", "not_atomic", b"not_atomic", "step_seconds", b"step_seconds", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1604,6 +1608,7 @@ class Build(_message.Message):
     ASIDE_FIELD_NUMBER: _builtins.int
     KEEP_FAILING_FIELD_NUMBER: _builtins.int
     TEST_SECONDS_FIELD_NUMBER: _builtins.int
+    STEP_SECONDS_FIELD_NUMBER: _builtins.int
     not_atomic: _builtins.bool
     """As Apply has them."""
     goes_on: _builtins.bool
@@ -1612,6 +1617,8 @@ class Build(_message.Message):
     """What was made again stays when a test does not pass."""
     test_seconds: _builtins.float
     """For all tests together."""
+    step_seconds: _builtins.float
+    """As Apply has it."""
     def __init__(
         self,
         *,
@@ -1620,10 +1627,11 @@ class Build(_message.Message):
         aside: _builtins.bool = ...,
         keep_failing: _builtins.bool = ...,
         test_seconds: _builtins.float = ...,
+        step_seconds: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "goes_on", b"goes_on", "keep_failing", b"keep_failing", "not_atomic", b"not_atomic", "test_seconds", b"test_seconds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aside", b"aside", "goes_on", b"goes_on", "keep_failing", b"keep_failing", "not_atomic", b"not_atomic", "step_seconds", b"step_seconds", "test_seconds", b"test_seconds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

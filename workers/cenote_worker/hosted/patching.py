@@ -45,6 +45,7 @@ class PatchRequest:
     atomic: bool = True
     stop_on_failure: bool = True
     aside: bool = False
+    timeout: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class BuildRequest:
     atomic: bool = True
     stop_on_failure: bool = True
     aside: bool = False
+    timeout: float | None = None
     keep_failing: bool = False
     test_seconds: float
 

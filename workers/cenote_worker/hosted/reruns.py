@@ -29,18 +29,30 @@ if TYPE_CHECKING:
 LABEL: Final = "patch"
 """Of the state that a failed patch goes back to, and of the one that a patch has made: kept longer than others."""
 
+RERUN_SECONDS: Final = 600.0
+RERUN_TIMES: Final = 10
+"""A step that is run again may take at least so many seconds, and so many times what it took before."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
     """A cell to run as a new step. record: the step that it stands for, None for a new one. cause: for its record.
 
     tentative: the state may be wrong for it. Nothing outside is changed then, and what it leaves is nobody's state.
+    timeout: seconds, where neither the record nor the policy has a limit; see `limit`.
     """
 
     code: str
     record: StepRecord | None
     cause: str
     tentative: bool
+    timeout: float | None = None
+
+    @property
+    def limit(self) -> float:
+        """Seconds that it may take at most. What it waits for may never come in the state that it is run in."""
+        took = self.record.duration if self.record is not None else 0.0
+        return self.timeout or max(RERUN_SECONDS, RERUN_TIMES * took)
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,7 +240,7 @@ class Reruns:
             with self._admission(rerun.code) as entry:
                 return self._runtime.execute(
                     rerun.code,
-                    record.timeout or None if record is not None else None,
+                    self._limit(rerun),
                     Noting(listener, ended),
                     seat=self._seat(record.author if record else ""),
                     cause=rerun.cause,
@@ -239,6 +251,11 @@ class Reruns:
         except BaseException:  # nothing was queued
             replays.end()
             raise
+
+    def _limit(self, rerun: Rerun) -> float | None:
+        """None for that of the policy."""
+        own = rerun.record.timeout if rerun.record is not None else 0
+        return own or (None if rerun.timeout is None and self._runtime.policy.cell_timeout else rerun.limit)
 
     def put(self, record: StepRecord, cause: str, listener: Listener) -> None:
         """Queues what a client did without code, as a new step. The listener gets a DoneReply, or a RefusedReply.

@@ -42,6 +42,7 @@ from cenote_worker.in_jail.array_views import (
     view_of,
 )
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduced_property
+from cenote_worker.in_jail.carrying.shared_axes import Place, Places, rebuilt
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.instances_kept import InstancesKept, fill_bare, held_by
@@ -87,17 +88,19 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         anchors: Anchors,
         *,
         owned: int = 0,
+        axes: Places | None = None,
         asked: Collection[type] = (),
         trial: bool = False,
     ) -> None:
         """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
-        stored in, which can neither be resized nor say that they own it. asked: see InstancesKept. trial: this only
-        finds out whether a value can be pickled."""
+        stored in, which can neither be resized nor say that they own it. axes: indexes that variables have which do
+        not come along. asked: see InstancesKept. trial: this only finds out whether a value can be pickled."""
         super().__init__(stream, protocol=5, buffer_callback=setting_aside(buffers))
         self._namespace = namespace
         self._anchors = anchors
         self._bare: set[int] = set()
         self._owned = owned
+        self._axes = axes or {}
         self._own_memory: set[int] = set()
         """Plain arrays over memory that an array of another class owns, which is made as a view of such a one."""
         self._asked = asked
@@ -108,7 +111,9 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         return self.memo.copy()  # type: ignore[no-any-return]
 
     def _can(self, value: object) -> bool:
-        trial = type(self)(io.BytesIO(), [], self._namespace, self._anchors, asked=self._asked, trial=True)
+        stream = io.BytesIO()
+        given = self._namespace, self._anchors
+        trial = type(self)(stream, [], *given, axes=self._axes, asked=self._asked, trial=True)
         try:
             trial.dump(value)
         except Exception:
@@ -128,6 +133,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return reduced_code(obj)
         if id(obj) in self._anchors:
             return Landing.anchor, self._anchors[id(obj)]
+        if id(obj) in self._axes:
+            return Landing.axis, (self._axes[id(obj)], *obj.__reduce__())
         if kind is CACHED and (
             obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
         ):
@@ -265,6 +272,7 @@ def pickled(
     anchors: Anchors,
     *,
     owned: int = 0,
+    axes: Places | None = None,
     more: Callable[[Iterable[object]], list[Repair]] = lambda _: [],
 ) -> tuple[list[memoryview], dict[int, tuple[int, object]]]:
     """The stream and its buffers, and every object that was met, by identity. more: further repairs that it needs.
@@ -275,7 +283,7 @@ def pickled(
     make = StatePickler
     while True:
         stream, buffers = io.BytesIO(), list[memoryview]()
-        pickler = make(stream, buffers, namespace, anchors, owned=owned, asked=asked)
+        pickler = make(stream, buffers, namespace, anchors, owned=owned, axes=axes, asked=asked)
         try:
             pickler.dump(value)
         except Exception:
@@ -326,6 +334,10 @@ class Landing:
             return self._anchors(kind, name)
         except KeyError:
             raise LookupError(f"{name!r} of the client is not offered any more") from None
+
+    def axis(self, places: tuple[Place, ...], *reduced: Any) -> object:
+        """An index that some variables had in common."""
+        return rebuilt(self._namespace, places, *reduced)
 
     def function(
         self, code: types.CodeType, name: str, cells: tuple[types.CellType, ...] | None, home: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_security.printable import printable
@@ -31,6 +33,7 @@ def patch_request(message: runtime_pb2.Apply, content: Content) -> PatchRequest:
         atomic=not message.not_atomic,
         stop_on_failure=not message.goes_on,
         aside=message.aside,
+        timeout=_seconds(message.step_seconds),
     )
 
 
@@ -39,6 +42,7 @@ def build_request(message: runtime_pb2.Build) -> BuildRequest:
         atomic=not message.not_atomic,
         stop_on_failure=not message.goes_on,
         aside=message.aside,
+        timeout=_seconds(message.step_seconds),
         keep_failing=message.keep_failing,
         test_seconds=message.test_seconds,
     )
@@ -75,3 +79,8 @@ def code_of(data: bytes) -> str:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
         raise UsageError("the code of a cell is not UTF-8") from None
+
+
+def _seconds(told: float) -> float | None:
+    """None for what is no length of time: the default holds then."""
+    return told if 0 < told < math.inf else None

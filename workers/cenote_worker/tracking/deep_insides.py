@@ -115,6 +115,8 @@ def keeps_something(library: str, own_modules: Set[str]) -> bool:
     """Whether it is imported, installed, and not known to keep nothing that a program meets."""
     if library in KEEPING_CACHES or library in _NOT_THEIRS or library in own_modules:
         return False
+    if library[:1] == "_" and is_standard(library):
+        return False
     return isinstance(_modules.get(library), ModuleType)
 
 
@@ -417,8 +419,7 @@ def of_the_process() -> dict[str, object]:
     found: dict[str, object] = {
         "sys": (
             sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits(),
-            id(sys.excepthook), id(sys.displayhook), id(sys.unraisablehook), list(map(id, sys.meta_path)),
-            list(map(id, sys.path_hooks)),
+            id(sys.excepthook), id(sys.displayhook), id(sys.unraisablehook),
         ),
         "builtins": hash(tuple((key, id(each)) for key, each in _builtins.items() if key != "_")),
         "threading": (threading.stack_size(), id(threading.excepthook)),

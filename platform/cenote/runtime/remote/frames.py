@@ -42,6 +42,7 @@ def patch(request: PatchRequest) -> Request:
     message = frame.apply
     message.head, message.cause, message.aside = request.head, utf8_text(request.cause), request.aside
     message.not_atomic, message.goes_on = not request.atomic, not request.stop_on_failure
+    message.step_seconds = request.timeout or 0
     for step in request.steps:
         make(message.steps.add, origin=step.origin, change=step.change)
     content = Content.pack([step.code.encode("utf-8", "surrogatepass") for step in changed])
@@ -53,6 +54,7 @@ def build(request: BuildRequest) -> Request:
         not_atomic=not request.atomic,
         goes_on=not request.stop_on_failure,
         aside=request.aside,
+        step_seconds=request.timeout or 0,
         keep_failing=request.keep_failing,
         test_seconds=request.test_seconds,
     )

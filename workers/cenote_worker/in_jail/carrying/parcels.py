@@ -16,6 +16,7 @@ from cenote_worker.content import Content
 from cenote_worker.frames import receive_packet, send_packet
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.carrying.set_recipes import recipes_for
+from cenote_worker.in_jail.carrying.shared_axes import places
 from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, pickled
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -131,6 +132,7 @@ def packed(
         namespace,
         anchors,
         owned=_OWNED,
+        axes=places(names, namespace),
         more=lambda met: [("set", *each) for each in recipes_for(met)],
     )
     if id(namespace) in met:

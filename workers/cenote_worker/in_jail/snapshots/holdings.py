@@ -1,7 +1,8 @@
 """What of a process's descriptors a copy of it can have.
 
 Pipes and sockets cannot be in two processes at once: a copy lets go of them, or their far ends would never see the
-end that the worker gives them. Files are opened anew, where they were, and what was locked is noted; see `own_files`.
+end that the worker gives them. Counters of the kernel are one for all copies: what one has read is gone for the
+others. Files are opened anew, where they were, and what was locked is noted; see `own_files`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import stat
 from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
 from cenote_worker.in_jail.pristine import BUILTINS
@@ -21,13 +23,14 @@ from cenote_worker.tracking.locks import Locks, locks_on
 
 __builtins__ = BUILTINS
 
-_fstat = os.fstat
+_fstat, _readlink = os.fstat, os.readlink
+_COUNTERS: Final = frozenset(("anon_inode:[eventfd]", "anon_inode:[timerfd]", "anon_inode:[signalfd]"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Descriptors of a process at one moment. links: pipes and sockets; pipes: those of them that are pipes.
-    positions: of its files and folders. locks: on files."""
+    """Descriptors of a process at one moment. links: pipes, sockets and counters; pipes: those of them that are no
+    sockets. positions: of its files and folders. locks: on files."""
 
     links: frozenset[int] = frozenset()
     pipes: frozenset[int] = frozenset()
@@ -44,10 +47,11 @@ class Holdings:
                 status = _fstat(number)
                 if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
                     positions[number] = position(number, status)
-                elif number not in keep and (stat.S_ISSOCK(status.st_mode) or stat.S_ISFIFO(status.st_mode)):
+                elif number not in keep and stat.S_ISSOCK(status.st_mode):
                     links.add(number)
-                    if stat.S_ISFIFO(status.st_mode):
-                        pipes.add(number)
+                elif number not in keep and (stat.S_ISFIFO(status.st_mode) or _counts(number, status)):
+                    links.add(number)
+                    pipes.add(number)
         if positions:
             locks = locks_on(positions)
         return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions, locks=locks)
@@ -74,3 +78,8 @@ class Holdings:
         put_back(self.positions)
         part(self.positions)
         return take_again(self.locks, self.positions)
+
+
+def _counts(number: int, status: os.stat_result) -> bool:
+    """Whether it is a counter of the kernel, or a timer: of those no copy has one of its own."""
+    return not stat.S_IFMT(status.st_mode) and _readlink(f"/proc/self/fd/{number}") in _COUNTERS
