@@ -293,8 +293,11 @@ def _checked_size(fd: int, max_size: int) -> int:
 
 
 def _without_excess(fd: int, found: os.stat_result) -> int:
-    """Bytes of the pages that the memory has, none of them beyond its end: `fallocate` can put some there that no size
-    tells of, before the memory is sealed, and they would stay for as long as anybody has it."""
+    """Bytes of the pages that the memory has, none of them beyond its end.
+
+    `fallocate` can put some there that no size tells of, before the memory is sealed, and they would stay for as long
+    as anybody has it.
+    """
     if found.st_blocks * _BLOCK <= -(-found.st_size // mmap.PAGESIZE) * mmap.PAGESIZE:
         return found.st_blocks * _BLOCK
     try:
