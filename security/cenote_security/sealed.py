@@ -31,6 +31,7 @@ _MEMORY_FILE = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
 _CONTENT_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _PIECES_PER_WRITE = 1024  # IOV_MAX of Linux
 _BLOCK = 512  # of st_blocks, whatever the file system
+_HUGE_PAGE = 2 * 2**20  # the last of a file's may reach beyond its end
 
 
 def aligned(offset: int) -> int:
@@ -285,10 +286,28 @@ def _checked_size(fd: int, max_size: int) -> int:
         raise MalformedValueError(f"the memory holds {size} bytes; at most {max_size} are accepted")
     # The kernel makes a page of a hole when a mapping of it is read, and whoever reads pays, for as long as the
     # sender keeps the file. The seals keep pages from being given back.
-    if found.st_blocks * _BLOCK < size:
+    if _without_excess(fd, found) < size:
         raise MalformedValueError("the memory has holes; whoever reads it would have to fill them")
     _check_mappable(fd, size)
     return size
+
+
+def _without_excess(fd: int, found: os.stat_result) -> int:
+    """Bytes of the pages that the memory has, none of them beyond its end.
+
+    `fallocate` can put some there that no size tells of, before the memory is sealed, and they would stay for as long
+    as anybody has it.
+    """
+    if found.st_blocks * _BLOCK <= -(-found.st_size // mmap.PAGESIZE) * mmap.PAGESIZE:
+        return found.st_blocks * _BLOCK
+    try:
+        os.ftruncate(fd, found.st_size)  # to the size that it has, which no seal forbids
+    except OSError:
+        raise MalformedValueError("the memory has pages beyond its end, and cannot be written to") from None
+    kept = os.fstat(fd).st_blocks * _BLOCK
+    if kept >= found.st_size + _HUGE_PAGE:
+        raise MalformedValueError("the memory keeps pages beyond its end")
+    return kept
 
 
 def _check_mappable(fd: int, size: int) -> None:

@@ -97,6 +97,30 @@ for number in range(40):
 time.sleep(200)"""
 
 
+PAGE_TABLES = """
+import ctypes, time
+libc, size = ctypes.CDLL(None), 200 << 30
+libc.mmap.restype = ctypes.c_void_p
+place = libc.mmap(None, ctypes.c_size_t(size), 1, 0x4022, -1, ctypes.c_long(0))
+libc.madvise(ctypes.c_void_p(place), ctypes.c_size_t(size), 15)
+for step in range(place, place + size, 1 << 21):
+    ctypes.c_char.from_address(step).value
+time.sleep(200)"""
+
+SOCKETS = """
+import socket, time
+data, held = bytes(60_000), []
+for _ in range(1_500):
+    held.append(socket.socketpair())
+    held[-1][0].setblocking(False)
+    try:
+        while True:
+            held[-1][0].send(data)
+    except BlockingIOError:
+        pass
+time.sleep(200)"""
+
+
 def failed(result: ExecutionResult) -> ErrorInfo:
     assert not result.success
     assert result.error is not None
@@ -122,6 +146,8 @@ def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: 
         (SHARED_MEMORY, "1GiB"),
         (DISK_IN_MEMORY, "1GiB"),
         (SHARED_MAPPING, "64MiB"),
+        (PAGE_TABLES, "64MiB"),
+        (SOCKETS, "64MiB"),
     ],
     ids=[
         "memory files",
@@ -130,6 +156,8 @@ def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: 
         "shared memory",
         "disk",
         "shared mappings",
+        "page tables",
+        "what waits in sockets",
     ],
 )
 def test_memory_that_is_no_private_memory(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import random
 import select
 import socket
 import subprocess
@@ -10,16 +12,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE
 
+from cenote_worker.supervisor import tree
+from cenote_worker.supervisor.account import MemoryLimit
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.pressure import FILE, memory_trigger
-from cenote_worker.supervisor.tree import memory_of
-from cenote_worker.supervisor.tree_account import IDLE, LONGEST, SHARE, SHORTEST, pause
+from cenote_worker.supervisor.tree import MAX_DESCRIPTORS, memory_of
+from cenote_worker.supervisor.tree_account import IDLE, LONGEST, SHARE, SHORTEST, TreeAccount, pause
 from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.supervisor.worker_process import WorkerProcess
 
 ROOM = st.integers(-(2**40), 2**40)
 
@@ -130,6 +137,70 @@ def test_no_trigger(tmp_path: Path) -> None:
     """Where the kernel keeps no such account, or does not let us ask, the clock alone decides."""
     assert memory_trigger(str(tmp_path / "missing")) is None
     assert memory_trigger("/dev/full") is None
+
+
+QUIET: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+"""Nothing of this process's own, in which anything may wait."""
+
+
+def test_what_waits_in_sockets_and_pipes() -> None:
+    """It is the machine's memory as well. A pipe counts whole: each write may take a page."""
+    near, far = socket.socketpair()
+    reading, writing = os.pipe()
+    ends = [near.fileno(), far.fileno(), reading, writing]
+    room = fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)
+    with near, far, subprocess.Popen(["sleep", "600"], pass_fds=ends, **QUIET) as jail:
+        try:
+            empty = tree._under_way(tree._opened([jail.pid], -1))
+            near.send(bytes(60_000))
+            sent = tree._under_way(tree._opened([jail.pid], -1))
+            os.write(writing, b"x")
+            written = tree._under_way(tree._opened([jail.pid], -1))
+            assert 60_000 <= sent - empty < 2 * 60_000
+            assert room == written - sent
+            assert sent <= memory_of(jail.pid, -1, 0, 2**60, 0)
+        finally:
+            jail.kill()
+            os.close(reading)
+            os.close(writing)
+
+
+@pytest.mark.parametrize(("links", "each"), [(20_000, 1), (1_500, 20)])
+def test_links_that_were_not_looked_at(links: int, each: int) -> None:
+    """How many there are is told by how often one is met again: many, or few that many processes have."""
+    paths = [number for number in range(links) for _ in range(each)]
+    seen = random.Random(1).sample(paths, MAX_DESCRIPTORS)
+    opened = tree._Opened({}, dict.fromkeys(seen, ""), MAX_DESCRIPTORS, MAX_DESCRIPTORS / len(paths))
+    assert links / 2 < opened.factor * len(opened.links) < links * 2
+
+
+class Worker(WorkerProcess):
+    """That of a jail in which nothing is to be seen."""
+
+    def __init__(self, pid: int) -> None:
+        super().__init__(os.getpid())
+        self.pid = pid
+
+
+@pytest.mark.parametrize(
+    ("seen", "ends"),
+    [([{7}, {7}], True), ([{7}, {8}], False), ([{7}, set(), {7}], False), ([{1, 7}, {1, 7}], False)],
+    ids=["for long", "each for a moment", "at times", "as the worker is"],
+)
+def test_a_process_that_hides_its_memory(
+    monkeypatch: pytest.MonkeyPatch, seen: list[set[int]], ends: bool
+) -> None:
+    """One that runs a program which may not be read. Each is hidden as it starts; where all are, nobody is blamed."""
+    looks = iter(seen)
+    monkeypatch.setattr(tree, "hidden", lambda _warden: frozenset(next(looks)))
+    account = TreeAccount(Worker(1), MemoryLimit(policy=2**60, base=0), Watchdog(), -1)
+    deaths: list[Death] = []
+    account.watch(deaths.append)
+    for _ in seen:
+        account._mappings_due = 0.0
+        account.look()
+    assert ["memory"] * ends == [death.reason for death in deaths]
+    account.close()
 
 
 def test_a_file_that_somebody_else_pays_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import mmap
 import os
@@ -182,6 +183,53 @@ def test_memory_with_holes_is_refused() -> None:
     with pytest.raises(MalformedValueError, match="holes"):
         SealedMemory.receive(holed, max_size=4 * page)
     assert not is_open(holed)
+
+
+def keeping(fd: int, offset: int, size: int) -> None:
+    """Pages of a file, wherever its end is."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    assert 0 == libc.fallocate(fd, 1, ctypes.c_long(offset), ctypes.c_long(size)), ctypes.get_errno()
+
+
+@pytest.mark.parametrize("size", [0, 1, mmap.PAGESIZE, 3 * mmap.PAGESIZE + 5])
+def test_pages_beyond_the_end_are_given_back(size: int) -> None:
+    """They are in no limit of the sender's once it is gone, and stay for as long as the receiver has the memory."""
+    data = os.urandom(size)
+    fd = memfd(data)
+    keeping(fd, size, 64 * mmap.PAGESIZE)
+    assert os.fstat(fd).st_blocks * 512 >= 64 * mmap.PAGESIZE
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    with SealedMemory.receive(fd, size) as memory:
+        assert os.fstat(memory.fileno()).st_blocks * 512 <= size + mmap.PAGESIZE
+        assert data == bytes(memory.map())
+
+
+def test_pages_beyond_the_end_that_stay_are_refused() -> None:
+    """Through a descriptor that is for reading nothing can be given back. Without such pages it is taken."""
+    for beyond in (0, mmap.PAGESIZE):
+        fd = memfd(b"x")
+        if beyond:
+            keeping(fd, mmap.PAGESIZE, beyond)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+        reading = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+        os.close(fd)
+        if beyond:
+            with pytest.raises(MalformedValueError, match="beyond its end"):
+                SealedMemory.receive(reading, 1)
+            assert not is_open(reading)
+        else:
+            SealedMemory.receive(reading, 1).close()
+
+
+def test_pages_beyond_the_end_hide_no_hole() -> None:
+    """As many as are missing before it would pass for them."""
+    page = mmap.PAGESIZE
+    fd = memfd()
+    os.ftruncate(fd, 4 * page)
+    keeping(fd, 4 * page, 4 * page)
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    with pytest.raises(MalformedValueError, match="holes"):
+        SealedMemory.receive(fd, 4 * page)
 
 
 def test_a_layout_aligns_and_its_pieces_follow_it() -> None:

@@ -242,6 +242,11 @@ _MAP_FIXED = 0x10
 _MAP_FIXED_NOREPLACE = 0x10_0000
 
 
+def pidfd_getfd(pidfd: int, number: int) -> int:
+    """A descriptor of what another process has open under that number; for who may trace it."""
+    return _syscall("pidfd_getfd", "pidfd_getfd", ctypes.c_int(pidfd), ctypes.c_int(number), ctypes.c_uint(0))
+
+
 def madvise(start: int, size: int, advice: int) -> None:
     """start: the address of a page of this process."""
     _check(_libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), ctypes.c_int(advice)), "madvise")

@@ -108,8 +108,8 @@ _FORBIDDEN_IOCTLS: Final = (0x5412, 0x541C, 0x5423)
 _SOL_SOCKET, _SO_LINGER = 1, 13
 
 # What programs do with a descriptor: copy it, its flags, locks, owners and signals, the size of a pipe, seals, hints.
-# Not here, so refused as commands that the kernel does not know: leases and delegations (F_SETLEASE, F_SETDELEG), by
-# which a program of the user's that opens or changes a file which the jail may only read waits for fs.lease-break-time,
+# Not here, so refused as commands that the kernel does not know: leases and delegations (F_SETLEASE, F_SETDELEG), for
+# which the user's own programs wait fs.lease-break-time when they open or change a file that the jail may only read,
 # again and again; F_NOTIFY; and what later kernels add.
 _FCNTLS: Final = (
     0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 15, 16, 17, 36, 37, 38, 1025, 1027, 1028, 1029, 1030, 1031, 1032, 1033,
@@ -245,10 +245,11 @@ def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf
     if level == "landlock":
         rules |= {"socket": _no_family, "connect": _eperm, "socketpair": _CONNECTED_PAIR}
         rules |= {name: _eperm for name in ("inotify_add_watch", *_ATTRIBUTES)}
-        # Without a watch they are of no use, and their number counts for the user, who may be the one of the machine.
-        rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in ("inotify_init", "inotify_init1")}
     if shares_user:
         rules |= {name: _eperm for name in _METADATA}
+    if shares_user and level == "landlock":
+        # Their number counts for the user, and without a watch, which is refused above, they are of no use.
+        rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in ("inotify_init", "inotify_init1")}
     if noexec:
         rules["memfd_create"] = _MEMFD_NOEXEC
     return rules

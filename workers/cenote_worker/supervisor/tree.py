@@ -1,19 +1,28 @@
 """How much memory the processes of a jail use, added up from outside, where no control group does it.
 
-Counted are private pages, shared ones by proportion, and files in memory: mapped ones, those that a descriptor is
-open on, those on the jail's own disk. A memory file that is only in a socket's queue is not seen; of one that is only
-mapped, who is not root sees what was touched through the mapping.
+Counted are private pages, swapped ones and the tables of all pages, shared ones by proportion, what waits in sockets
+and pipes, and files in memory: those that a descriptor is open on, mapped ones, and those on its disk. A memory
+file that is only in a socket's queue is missed; of one that is only mapped, who is not root sees what was touched
+through the mapping. Of a process that runs a program which its user may not read, only root sees what is open.
 """
 
 from __future__ import annotations
 
+import array
+import fcntl
+import math
 import os
 import random
+import socket
 import stat
+import struct
+import termios
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
+from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.supervisor.mapped_files import mapped_files, touched
 from cenote_worker.supervisor.worker_process import anonymous_resident
 from cenote_worker.zygote.usage import descendants
@@ -22,6 +31,12 @@ MAX_DESCRIPTORS: Final = 2_000
 """Looked at per turn. A jail with more has some of them looked at by chance: looking must stay short."""
 
 _BLOCK: Final = 512
+
+_SO_MEMINFO: Final = 55
+"""Since Linux 4.12: what a socket holds, whatever its family."""
+
+_MEMINFO: Final = struct.Struct("9I")
+_READ, _WRITTEN, _QUEUED, _BACKLOG = 0, 2, 5, 7
 
 
 def memory_of(
@@ -35,14 +50,20 @@ def memory_of(
     """
     pids = descendants(warden)
     own = max(anonymous_resident(warden) - spared, 0)
-    open_files = _open_files([warden, *pids], _memory_device())
-    files = _disk_used(disk) + sum(open_files[inode] for inode in open_files.keys() - lent) + mapped_only
-    bound = own + files + sum(sum(_resident(pid)) for pid in pids)
+    opened = _opened([warden, *pids], _memory_device())
+    files = _disk_used(disk) + sum(opened.files[inode] for inode in opened.files.keys() - lent) + mapped_only
+    own += _under_way(opened)
+    sizes = {pid: found for pid in pids if (found := _Sizes.of(pid))}
+    bound = own + files + sum(each.all for each in sizes.values())
     if bound <= limit:
         return bound
-    private, mapped = own, 0
-    for pid in pids:
-        anonymous, shared = _proportional(pid)
+    tables = sum(each.tables for each in sizes.values())
+    certain = own + files + tables + max((each.private for each in sizes.values()), default=0)
+    if certain > limit:  # what is shared need not be told apart: with page tables to fill, that takes seconds
+        return certain
+    private, mapped = own + tables, 0
+    for pid, each in sizes.items():
+        anonymous, shared = _proportional(pid) or (each.private, each.shared)
         private += anonymous
         mapped += shared
     return private + max(mapped, files)
@@ -59,7 +80,7 @@ def mapped_only(warden: int, spared: Collection[int]) -> int:
     spared: inodes of files that are not the jail's.
     """
     pids, device = descendants(warden), _memory_device()
-    known = {*_open_files([warden, *pids], device), *spared}
+    known = {*_opened([warden, *pids], device).files, *spared}
     places = {inode: path for pid in pids for inode, path in mapped_files(pid, device).items()}
     total, hidden = 0, False
     for inode in places.keys() - known:
@@ -72,29 +93,57 @@ def mapped_only(warden: int, spared: Collection[int]) -> int:
     return total + (sum(touched(pid, device, known) for pid in pids) if hidden else 0)
 
 
-def _resident(pid: int) -> tuple[int, int]:
-    """Private and shared memory of a process, each page in full. Anybody may read it."""
-    return _sizes(f"/proc/{pid}/status", b"RssAnon:", b"RssShmem:") or (0, 0)
+def hidden(warden: int) -> frozenset[int]:
+    """Processes whose descriptors this one may not see: they run a program that their user may not read."""
+    return frozenset(pid for pid in descendants(warden) if _hides(pid))
 
 
-def _proportional(pid: int) -> tuple[int, int]:
-    """The same, shared pages by proportion; in full when the process may not be read."""
-    return _sizes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon:", b"Pss_Shmem:") or _resident(pid)
+def _hides(pid: int) -> bool:
+    try:
+        os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
+    except PermissionError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
-def _sizes(path: str, *names: bytes) -> tuple[int, int] | None:
-    """Two sizes that a file of `/proc` gives in kilobytes; None when it cannot be read."""
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Bytes of a process, each page in full. Anybody may read them. private: swapped pages too."""
+
+    private: int
+    shared: int
+    tables: int
+
+    @classmethod
+    def of(cls, pid: int) -> _Sizes | None:
+        found = _sizes(f"/proc/{pid}/status", b"RssAnon", b"VmSwap", b"RssShmem", b"VmPTE")
+        return cls(found[0] + found[1], found[2], found[3]) if found else None
+
+    @property
+    def all(self) -> int:
+        return self.private + self.shared + self.tables
+
+
+def _proportional(pid: int) -> tuple[int, int] | None:
+    """Private and shared pages by proportion; None when the process may not be read."""
+    found = _sizes(f"/proc/{pid}/smaps_rollup", b"Pss_Anon", b"SwapPss", b"Pss_Shmem")
+    return (found[0] + found[1], found[2]) if found else None
+
+
+def _sizes(path: str, *names: bytes) -> list[int] | None:
+    """Sizes that a file of `/proc` gives in kilobytes; None when it cannot be read."""
     sizes = dict.fromkeys(names, 0)
     try:
         with open(path, "rb") as lines:
             for line in lines:
                 name, _, rest = line.partition(b":")
-                if name + b":" in sizes:
-                    sizes[name + b":"] = int(rest.split()[0]) * 1024
+                if name in sizes:
+                    sizes[name] = int(rest.split()[0]) * 1024
     except OSError:
         return None
-    private, shared = sizes.values()
-    return private, shared
+    return list(sizes.values())
 
 
 def _disk_used(disk: int) -> int:
@@ -106,15 +155,79 @@ def _disk_used(disk: int) -> int:
     return 0
 
 
-def _open_files(pids: Iterable[int], device: int) -> dict[int, int]:
-    """Bytes by inode of the files in memory that the processes have open."""
-    sizes: dict[int, int] = {}
-    for path in _some(_descriptors(pids)):
+@dataclass(slots=True)
+class _Opened:
+    """files: bytes of those in memory, by inode. links: where one descriptor of each socket and pipe is, by inode.
+
+    seen: descriptors of links that were looked at, of which several may lead to one. share: how many of all were.
+    """
+
+    files: dict[int, int] = field(default_factory=dict)
+    links: dict[int, str] = field(default_factory=dict)
+    seen: int = 0
+    share: float = 1.0
+
+    @property
+    def factor(self) -> float:
+        """How many links there are for each that was seen, by how often one was met again."""
+        low, high = float(len(self.links)), len(self.links) / self.share
+        if self.share == 1 or not self.links:
+            return 1.0
+        for _ in range(20):
+            middle = (low + high) / 2
+            if middle * -math.expm1(-self.seen / middle) < len(self.links):
+                low = middle
+            else:
+                high = middle
+        return high / len(self.links)
+
+
+def _opened(pids: Iterable[int], device: int) -> _Opened:
+    """What the processes have open."""
+    paths = list(_descriptors(pids))
+    opened = _Opened(share=min(MAX_DESCRIPTORS / max(len(paths), 1), 1.0))
+    for path in _some(paths):
         with suppress(OSError):
             found = os.stat(path)  # noqa: PTH116  (thousands of times)
             if stat.S_ISREG(found.st_mode) and found.st_dev == device:
-                sizes[found.st_ino] = found.st_blocks * _BLOCK
-    return sizes
+                opened.files[found.st_ino] = found.st_blocks * _BLOCK
+            elif stat.S_ISSOCK(found.st_mode) or stat.S_ISFIFO(found.st_mode):
+                opened.links[found.st_ino] = path
+                opened.seen += 1
+    return opened
+
+
+def _under_way(opened: _Opened) -> int:
+    """Bytes that the kernel holds of what was written to sockets and pipes and not read yet."""
+    total, pidfds = 0, dict[int, int]()
+    try:
+        for path in opened.links.values():
+            _, _, pid, _, number = path.split("/")
+            with suppress(OSError):  # it has ended, or may not be seen
+                pidfd = pidfds.setdefault(int(pid), -1)
+                if pidfd < 0:
+                    pidfd = pidfds[int(pid)] = os.pidfd_open(int(pid))
+                total += _waiting(libc.pidfd_getfd(pidfd, int(number)))
+    finally:
+        for pidfd in pidfds.values():
+            if pidfd >= 0:
+                os.close(pidfd)
+    return int(total * opened.factor)
+
+
+def _waiting(link: int) -> int:
+    """See above. Takes the descriptor over. Of a pipe in which anything is, all that it can hold: each write may have
+    a page of its own. Raises OSError."""
+    try:
+        if stat.S_ISSOCK(os.fstat(link).st_mode):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(link)) as found:
+                sizes = _MEMINFO.unpack(found.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
+            return sizes[_READ] + max(sizes[_WRITTEN], sizes[_QUEUED]) + sizes[_BACKLOG]
+        filled = array.array("i", [0])
+        fcntl.ioctl(link, termios.FIONREAD, filled)
+        return fcntl.fcntl(link, fcntl.F_GETPIPE_SZ) if filled[0] else 0
+    finally:
+        os.close(link)
 
 
 def _memory_device() -> int:
@@ -133,6 +246,5 @@ def _descriptors(pids: Iterable[int]) -> Iterator[str]:
                 yield f"/proc/{pid}/fd/{name}"
 
 
-def _some(paths: Iterable[str]) -> list[str]:
-    found = list(paths)
-    return found if len(found) <= MAX_DESCRIPTORS else random.sample(found, MAX_DESCRIPTORS)
+def _some(paths: list[str]) -> list[str]:
+    return paths if len(paths) <= MAX_DESCRIPTORS else random.sample(paths, MAX_DESCRIPTORS)

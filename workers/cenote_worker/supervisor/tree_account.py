@@ -35,6 +35,12 @@ SHARE: Final = 8
 """Looking may take one part in so many of the time, however many processes a jail starts."""
 
 
+_HIDES: Final = (
+    "a process of the runtime ran a program that its user may not read, which hides its memory from the watchdog, "
+    "and was killed"
+)
+
+
 def pause(room: int, took: float, *, idle: bool) -> float:
     """Seconds until the next look. room: bytes left to the limit. took: seconds that the last look needed. Pure."""
     wanted = IDLE if idle else min(max(room / 2 / SPEED, SHORTEST), LONGEST)
@@ -57,6 +63,8 @@ class TreeAccount:
         self._begun = Baseline()
         self._peak = 0
         self._mapped_only = 0
+        self._hidden: frozenset[int] = frozenset()
+        self._hides = False
         self._mappings_due = time.monotonic() + LONGEST
         self._idle = True
         self.due = 0.0
@@ -115,6 +123,8 @@ class TreeAccount:
         self.soonest = now + SHARE * (now - started)
         if used > self._limit.total:
             condemn(Death(reason="memory", detail=self._limit.against(used)))
+        elif self._hides:
+            condemn(Death(reason="memory", text=_HIDES))
 
     def _used(self) -> int:
         return tree.memory_of(
@@ -125,7 +135,15 @@ class TreeAccount:
         started = time.monotonic()
         self._mapped_only = tree.mapped_only(self._worker.warden, self._spared_files)
         now = time.monotonic()
+        self._look_for_hidden()
         self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
+
+    def _look_for_hidden(self) -> None:
+        """Each process hides what it holds for a moment as it starts. Who cannot see the worker's sees none."""
+        hidden = tree.hidden(self._worker.warden)
+        if self._worker.pid in hidden:
+            hidden = frozenset()
+        self._hides, self._hidden = bool(hidden & self._hidden), hidden
 
     @contextmanager
     def sparing(self, inode: int) -> Iterator[None]:
