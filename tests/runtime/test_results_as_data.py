@@ -295,19 +295,19 @@ def text_of(content: Content) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def runtime() -> Iterator[PythonRuntime]:
+def giving() -> Iterator[PythonRuntime]:
     functions = [host(make, f"give_{name}") for name, (make, _, _) in GIVEN.items()]
     with PythonRuntime(functions=functions) as made:
         yield made
 
 
 @pytest.mark.parametrize("name", GIVEN)
-def test_fields_are_there(runtime: PythonRuntime, name: str) -> None:
+def test_fields_are_there(giving: PythonRuntime, name: str) -> None:
     """By their names, whatever the class is, and of the same class each time."""
     _, code, shown = GIVEN[name]
-    result = runtime.execute(f"v = give_{name}()\n{code}")
+    result = giving.execute(f"v = give_{name}()\n{code}")
     assert (shown, None) == (result.value, result.error)
-    assert "True" == runtime.execute(f"type(v) is type(give_{name}())").value
+    assert "True" == giving.execute(f"type(v) is type(give_{name}())").value
 
 
 @pytest.mark.parametrize("name", GIVEN)
@@ -319,7 +319,7 @@ def test_no_code_and_nothing_that_it_names_goes(name: str) -> None:
     assert b"Bearer" not in sent
 
 
-def test_a_class_is_sent_whole_only_where_it_is_said() -> None:
+def test_a_class_is_sent_whole_only_where_it_is_said(make_runtime: Any) -> None:
     """`by_value=True`, of functions, of async ones, and of host objects' methods."""
 
     def give() -> object:
@@ -334,7 +334,7 @@ def test_a_class_is_sent_whole_only_where_it_is_said() -> None:
 
     functions = [host(give, by_value=True), host(later, by_value=True), host(give, "data")]
     variables = [Variable("shop", Shop(), host=True, by_value=True), Variable("other", Shop(), host=True)]
-    with PythonRuntime(functions=functions, variables=variables) as runtime:
+    with make_runtime(functions=functions, variables=variables) as runtime:
         for call in ("give()", "(await later())", "shop.give()"):
             assert repr(f"Bearer {API_KEY} {API_KEY}") == runtime.execute(f"{call}.refresh()").value
         for call in ("data()", "other.give()"):
@@ -365,7 +365,7 @@ def test_code_is_refused(make: Any, reason: str) -> None:
     assert "by_value=True" in str(caught.value)
 
 
-def test_a_class_with_its_own_pickling_over_a_librarys(runtime: PythonRuntime) -> None:
+def test_a_class_with_its_own_pickling_over_a_librarys() -> None:
     """Its code would have to run in the jail."""
 
     class Odd(pd.DataFrame):
@@ -405,9 +405,9 @@ def test_classes_of_annotations_go_as_data() -> None:
     assert set() == parcel.sent
 
 
-def test_arguments_of_such_classes() -> None:
+def test_arguments_of_such_classes(make_runtime: Any) -> None:
     """Made in the jail or given by a host function: the function gets its own class."""
-    with PythonRuntime(functions=[host(place), host(describe), host(make_order)]) as runtime:
+    with make_runtime(functions=[host(place), host(describe), host(make_order)]) as runtime:
         for code, value in {
             "place(make_order(3))": "'3 sk sk'",
             "place(Order(5, made='now'))": "'5 sk now'",
@@ -426,22 +426,22 @@ def test_arguments_of_such_classes() -> None:
         assert "greater than or equal to 0" in error.message  # by the client's own class
 
 
-def test_a_class_that_was_injected_is_that_class() -> None:
+def test_a_class_that_was_injected_is_that_class(make_runtime: Any) -> None:
     """On purpose, with its methods: results are its instances, and in branches too."""
-    with PythonRuntime(functions=[host(make_order)], types=[Type(Order)]) as runtime:
+    with make_runtime(functions=[host(make_order)], types=[Type(Order)]) as runtime:
         assert "(True, 'sk-SECRET')" == runtime.execute("o = make_order(1)\ntype(o) is Order, o.key()").value
         branch = runtime.fork()
         assert "'sk-SECRET'" == branch.execute("make_order(1).key()").value
-    with PythonRuntime(functions=[host(make_order)], variables=[Variable("v", [Order(1)])]) as runtime:
+    with make_runtime(functions=[host(make_order)], variables=[Variable("v", [Order(1)])]) as runtime:
         assert (
             "(True, 'x')"
             == runtime.execute("o = make_order(1)\ntype(o) is type(v[0]), o.made[:0] + 'x'").value
         )
 
 
-def test_a_record_keeps_its_class_in_branches_and_other_jails() -> None:
+def test_a_record_keeps_its_class_in_branches_and_other_jails(make_runtime: Any) -> None:
     """One description is one class."""
-    with PythonRuntime(functions=[host(make_order)]) as runtime, PythonRuntime() as other:
+    with make_runtime(functions=[host(make_order)]) as runtime, make_runtime() as other:
         runtime.execute("o = make_order(1)")
         branch = runtime.fork()
         code = "type(make_order(1)) is type(o) is Order, o == make_order(1)"
@@ -451,7 +451,7 @@ def test_a_record_keeps_its_class_in_branches_and_other_jails() -> None:
         assert "('s', 'Order')" == other.execute("o.lines[0].sku, type(o).__name__").value
 
 
-def test_a_host_object_itself_stays(runtime: PythonRuntime) -> None:
+def test_a_host_object_itself_stays(giving: PythonRuntime) -> None:
     """A method that gives its own object would send what is in it, as data."""
 
     class Client:
@@ -469,27 +469,27 @@ def test_a_host_object_itself_stays(runtime: PythonRuntime) -> None:
     def give() -> object:
         return client
 
-    runtime.inject(Variable("client", client, host=True), host(give, "give_client"))
+    giving.inject(Variable("client", client, host=True), host(give, "give_client"))
     for call in ("client.again()", "client.inside()", "give_client()"):
-        error = runtime.execute(call).error
+        error = giving.execute(call).error
         assert error is not None
         assert "Client itself stays in the client" in error.message
 
 
-def test_the_text_of_an_error_reaches_the_jail(runtime: PythonRuntime) -> None:
+def test_the_text_of_an_error_reaches_the_jail(giving: PythonRuntime) -> None:
     """Its class and its attributes do not."""
 
     def fail() -> None:
         raise ServiceError(7, "no such order")
 
-    runtime.inject(host(fail, "fail"))
-    result = runtime.execute(
+    giving.inject(host(fail, "fail"))
+    result = giving.execute(
         "try:\n    fail()\nexcept Exception as e:\n    print(type(e).__name__, e, hasattr(e, 'code'))"
     )
     assert "HostError ServiceError: no such order False\n" == result.stdout
 
 
-def test_defaults_are_shown_where_the_function_spells_them_out(runtime: PythonRuntime) -> None:
+def test_defaults_are_shown_where_the_function_spells_them_out(giving: PythonRuntime) -> None:
     """The signature that the jail gets: the value of a name may be a key."""
 
     def find(
@@ -508,7 +508,7 @@ def test_defaults_are_shown_where_the_function_spells_them_out(runtime: PythonRu
         "limit: 'int' = 7, colour: 'Colour' = Colour.RED, order: 'object' = ...) -> 'None'"
     )
     assert expected == signature_text(find)
-    runtime.inject(host(find))
-    assert expected == runtime.execute("import inspect\nprint(inspect.signature(find))").stdout.strip()
+    giving.inject(host(find))
+    assert expected == giving.execute("import inspect\nprint(inspect.signature(find))").stdout.strip()
     assert "(x=...)" == signature_text(eval("lambda x='a': x"))  # there is no source to read
     assert "(*, key=..., n=1)" == signature_text(functools.partial(lambda key, n: None, key=API_KEY, n=1))
