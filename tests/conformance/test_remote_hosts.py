@@ -18,3 +18,7 @@ from tests.runtime.test_hosts import (
     test_results_that_cannot_travel,
     test_threads_of_a_cell_call_at_once,
 )
+from tests.runtime.test_results_as_data import (
+    test_a_class_is_sent_whole_only_where_it_is_said,
+    test_arguments_of_such_classes,
+)

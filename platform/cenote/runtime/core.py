@@ -111,7 +111,9 @@ class RuntimeCore:
         self.classes: dict[str, type] = {}
         self._pid = os.getpid()
         self._targets: dict[tuple[str, str], Target] = {}
-        self._desk = HostDesk(self._targets, self.classes)
+        self._sent: set[type] = set()
+        self._whole: set[tuple[str, str]] = set()
+        self._desk = HostDesk(self._targets, self.classes, self._sent, self._whole)
         self._rules: CheckSession | None = security_checker.session() if security_checker else None
         self.backend = backend(sandbox, self._desk)
         for parcel in self._declared(items):
@@ -292,6 +294,8 @@ class RuntimeCore:
         branch.items.update(self.items)
         branch.classes.update(self.classes)
         branch._targets.update(self._targets)
+        branch._sent.update(self._sent)
+        branch._whole.update(self._whole)
         branch._rules = self._rules.branch() if self._rules is not None else None
         return branch
 
@@ -303,7 +307,9 @@ class RuntimeCore:
                     self._targets[address] = latter
             for name, item in self.items.items():
                 if isinstance(item, Function) and item.host and item.func == former:
-                    self.items[name] = Function(latter, name=name, host=True, effect=item.effect)
+                    self.items[name] = Function(
+                        latter, name=name, host=True, effect=item.effect, by_value=item.by_value
+                    )
 
     # -- cells --
 
@@ -382,10 +388,13 @@ class RuntimeCore:
         for item in items:
             if getattr(item, "name", None) in self.items:
                 raise NameExistsError(item.name)
-        parcels = pack(items, self.backend.place, self._prefix)
+        parcels = pack(items, self.backend.place, self._prefix, self._sent)
         for parcel in parcels:
             self._targets.update(parcel.targets)
+            self._whole.difference_update(parcel.targets)
+            self._whole.update(parcel.whole)
             self.classes.update(parcel.classes)
+            self._sent.update(parcel.sent)
         for item in items:
             self.items[item.name] = item
         if self._rules is not None:
@@ -400,6 +409,7 @@ class RuntimeCore:
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
         """Queues an injection; it is repeated in every later jail of this runtime."""
         self.classes.update(parcel.classes)
+        self._sent.update(parcel.sent)
         try:
             self.backend.inject(parcel.injection, listener, replace=replace)
         except BaseException:

@@ -1,8 +1,8 @@
 """Carries out a jail's calls to functions, objects and sub-agents that live in this process.
 
-Arguments are decoded safely, results are pickled for the jail (that direction is safe), exceptions travel as a
-name and a text. A plain function runs on a thread of its runtime's pool, an async one on the event loop of
-whoever is awaiting the cell, else on a loop of its own thread.
+Arguments are decoded safely, results are pickled for the jail as data, exceptions travel as a name and a text.
+A plain function runs on a thread of its runtime's pool, an async one on the event loop of whoever is awaiting the
+cell, else on a loop of its own thread.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from cenote.runtime.host_turns import MAX_WAITING, HostTurns
 from cenote.runtime.loops import background_loop
-from cenote.runtime.pickling_unsafe import dump
+from cenote.runtime.pickling_unsafe import DataOnly, dump
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError, UsageError
 from cenote_security.safeload import load
@@ -79,11 +79,20 @@ class HostDesk:
     """The functions and objects that one runtime may call here. `targets` may grow while it works.
 
     targets: by (name, method); method is empty for functions. classes: what may be rebuilt in arguments.
+    sent: classes that went to the jail by value. whole: the targets whose results go by value, not as data.
     """
 
-    def __init__(self, targets: Mapping[tuple[str, str], Target], classes: Mapping[str, type]) -> None:
+    def __init__(
+        self,
+        targets: Mapping[tuple[str, str], Target],
+        classes: Mapping[str, type],
+        sent: Collection[type] = (),
+        whole: Collection[tuple[str, str]] = (),
+    ) -> None:
         self._targets = targets
         self._classes = classes
+        self._sent = sent
+        self._whole = whole
         self._turns = HostTurns()
         self._running: dict[int, Future[HostResult]] = {}
         self._lock = threading.Lock()
@@ -145,7 +154,7 @@ class HostDesk:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
         _SERVING.set((self, None))
-        return _result(asked, target(*args, **kwargs))
+        return self._result(asked, target(*args, **kwargs))
 
     async def _perform_async(
         self, target: Callable[..., Coroutine[Any, Any, Any]], asked: Asked, given: ObjectReference | None
@@ -153,7 +162,17 @@ class HostDesk:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
         _SERVING.set((self, asyncio.current_task()))
-        return _result(asked, await target(*args, **kwargs))
+        return self._result(asked, await target(*args, **kwargs))
+
+    def _result(self, asked: Asked, result: object) -> HostResult:
+        if isinstance(result, Sealed | ObjectReference):
+            return result
+        name = f"{asked.target}.{asked.method}()" if asked.method else f"{asked.target}()"
+        instead = "call what gives plain data, an array or a frame"
+        if (asked.target, asked.method) in self._whole:
+            return dump(f"the result of {name}", result, instead).content
+        live = {id(getattr(target, "__self__", target)) for target in list(self._targets.values())}
+        return dump(f"the result of {name}", result, instead, DataOnly(self._sent, live)).content
 
     def _arguments(self, asked: Asked, given: ObjectReference | None) -> tuple[list[Any], dict[str, Any]]:
         parts = asked.arguments.unpack()
@@ -253,13 +272,6 @@ _TOO_MANY = HostFailure("RuntimeError", f"over {MAX_WAITING} host calls wait for
 def _nowhere(asked: Asked) -> str:
     name = f"{asked.target}.{asked.method}" if asked.method else asked.target
     return f"the client offers no {name}"
-
-
-def _result(asked: Asked, result: object) -> HostResult:
-    if isinstance(result, Sealed | ObjectReference):
-        return result
-    name = f"{asked.target}.{asked.method}()" if asked.method else f"{asked.target}()"
-    return dump(f"the result of {name}", result, "call what gives plain data, an array or a frame").content
 
 
 def _current_task() -> asyncio.Task[Any] | None:

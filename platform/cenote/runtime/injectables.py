@@ -34,6 +34,11 @@ def check_name(name: object, what: str) -> None:
         )
 
 
+def _check_by_value(by_value: bool, host: bool) -> None:
+    if by_value and not host:
+        raise UsageError("by_value is about results of what stays in the client: it needs host=True")
+
+
 def _can_be_written(name: str) -> bool:
     """Whether code can say it; Python looks for keywords after it has normalised what is said."""
     return name.isidentifier() and not iskeyword(unicodedata.normalize("NFKC", name))
@@ -45,15 +50,27 @@ class Variable:
 
     value: any object that cloudpickle can send, an `ObjectReference`, a `CaveAgent` (becomes a sub-agent), or,
         with `host=True`, any live object: it stays in the client and the jail gets a proxy for its public methods.
+    by_value: as for a Function, of what these methods give.
     """
 
     name: str
     value: Any
     description: str | None
     host: bool
+    by_value: bool
 
-    def __init__(self, name: str, value: Any = None, description: str | None = None, *, host: bool = False):
+    def __init__(
+        self,
+        name: str,
+        value: Any = None,
+        description: str | None = None,
+        *,
+        host: bool = False,
+        by_value: bool = False,
+    ):
         check_name(name, "variable")
+        _check_by_value(by_value, host)
+        object.__setattr__(self, "by_value", by_value)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "value", value)
         object.__setattr__(self, "description", description)
@@ -65,6 +82,9 @@ class Function:
     """A function under its own name.
 
     host: False sends it by value into the jail; True runs it in the client when the jail calls it.
+    by_value: of a host function: objects of your own classes, and functions, that it gives go by value, and with them
+        what their code mentions, such as a key among the globals of your module. By default they go as data: their
+        fields, without methods, class attributes and private attributes.
     effect: what a call does to the world; re-execution never repeats an `external` one on its own.
     include_doc: whether a model sees the docstring.
     """
@@ -75,6 +95,7 @@ class Function:
     include_doc: bool
     host: bool
     effect: Effect
+    by_value: bool
 
     def __init__(
         self,
@@ -85,6 +106,7 @@ class Function:
         host: bool = False,
         effect: Effect = "external",
         name: str | None = None,
+        by_value: bool = False,
     ):
         if not callable(func):
             raise UsageError(f"a Function needs a callable, not {type(func).__name__}")
@@ -94,6 +116,8 @@ class Function:
         check_name(name, "function")
         if effect not in ("pure", "idempotent", "external"):
             raise UsageError(f"effect is pure, idempotent or external, not {effect!r}")
+        _check_by_value(by_value, host)
+        object.__setattr__(self, "by_value", by_value)
         object.__setattr__(self, "func", func)
         object.__setattr__(self, "name", name)
         object.__setattr__(self, "description", description)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
+import enum
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cenote.runtime.host_desk import Target
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote.runtime.pickling_unsafe import Pickled, dump
+from cenote.runtime.pickling_unsafe import AsData, DataOnly, Pickled, dump, is_foreign
 from cenote.runtime.references import ObjectReference, Sealed
 from cenote.runtime.sub_agents import is_agent, sub_agent_targets
 from cenote.runtime.types_along import types_along
@@ -32,6 +36,10 @@ class Parcel:
     injection: Injection
     targets: dict[tuple[str, str], Target] = field(default_factory=dict)
     classes: dict[str, type] = field(default_factory=dict)
+    sent: set[type] = field(default_factory=set)
+    """Classes that go to the namespace by value."""
+    whole: set[tuple[str, str]] = field(default_factory=set)
+    """Those of the targets whose results go by value."""
 
     @property
     def names(self) -> str:
@@ -39,11 +47,14 @@ class Parcel:
         return ", ".join(self.injection.names)
 
 
-def pack(items: Iterable[Injectable], place: str, prefix: str = "") -> list[Parcel]:
+def pack(
+    items: Iterable[Injectable], place: str, prefix: str = "", sent: Collection[type] = ()
+) -> list[Parcel]:
     """Everything in one pickle, so that what shared state goes on sharing it; references apart.
 
-    place: of the runtime, as a Backend has it. prefix: of the addresses of what stays here. Raises NameExistsError
-    for two items with one name, NotTransferableError for a value that cannot be sent.
+    place: of the runtime, as a Backend has it. prefix: of the addresses of what stays here. sent: classes that are
+    there by value. Raises NameExistsError for two items with one name, NotTransferableError for a value that cannot
+    be sent.
     """
     items = list(items)
     _check_names(items)
@@ -51,29 +62,45 @@ def pack(items: Iterable[Injectable], place: str, prefix: str = "") -> list[Parc
     parcels = []
     hosts: list[jail_pb2.HostTarget] = []
     targets: dict[tuple[str, str], Target] = {}
+    whole: set[tuple[str, str]] = set()
     for item in items:
         if isinstance(item, Variable) and isinstance(item.value, ObjectReference):
             parcels.append(_reference_parcel(item.name, item.value, place))
         elif stays_here(item):
-            hosts.append(_offer(targets, item, prefix))
+            offered: dict[tuple[str, str], Target] = {}
+            hosts.append(_offer(offered, item, prefix))
+            targets.update(offered)
+            whole.update(offered if _gives_whole(item) else ())
         else:
             values[item.name] = _plain(item)
     if not values and not hosts:
         return parcels
-    pickled = _dump(values, types_along(items))
+    data = DataOnly(sent)
+    records = types_along(item for item in items if stays_here(item) and not _gives_whole(item))
+    pickled = _dump(
+        values,
+        types_along(item for item in items if not stays_here(item) or _gives_whole(item)),
+        {name: AsData(cls, data) for name, cls in records.items()},
+    )
     names = (*values, *(host.name for host in hosts))
     injection = Injection(values=pickled.content, names=names, hosts=tuple(hosts))
-    classes = {**pickled.classes, **_named_classes(items)}
-    return [Parcel(injection=injection, targets=targets, classes=classes), *parcels]
+    parcel = Parcel(
+        injection=injection,
+        targets=targets,
+        classes={**pickled.records, **pickled.classes, **_named_classes(items)},
+        sent=_own(pickled.classes),
+        whole=whole,
+    )
+    return [parcel, *parcels]
 
 
 def value_parcel(name: str, value: object, place: str) -> Parcel:
     """One value for one name, for an update. place: of the runtime. Blocks for a reference to a value elsewhere."""
     if isinstance(value, ObjectReference):
         return _reference_parcel(name, value, place)
-    pickled = _dump({name: value}, types_along([Variable(name, value)]))
+    pickled = _dump({name: value}, types_along([Variable(name, value)]), {})
     injection = Injection(values=pickled.content, replaces=name, names=(name,))
-    return Parcel(injection=injection, classes=pickled.classes)
+    return Parcel(injection=injection, classes=pickled.classes, sent=_own(pickled.classes))
 
 
 def names_parcel(names: Sequence[str], reference: ObjectReference, place: str) -> Parcel:
@@ -101,6 +128,15 @@ def stays_here(item: Injectable) -> bool:
     return isinstance(item, Variable) and (item.host or is_agent(item.value))
 
 
+def _gives_whole(item: Injectable) -> bool:
+    """Whether what it gives goes by value; else it goes as data."""
+    return isinstance(item, Function | Variable) and item.by_value
+
+
+def _own(classes: Mapping[str, type]) -> set[type]:
+    return {cls for cls in classes.values() if is_foreign(cls)}
+
+
 def _hint(item: object) -> str:
     """How to wrap what is not wrapped; empty for anything that needs a name first."""
     if isinstance(item, type):
@@ -125,21 +161,27 @@ def _plain(item: Injectable) -> object:
     return item.func if isinstance(item, Function) else item.value
 
 
-def _dump(values: Mapping[str, object], along: Mapping[str, type]) -> Pickled:
-    """One pickle of all; when that fails, the error names the one that is to blame."""
+def _dump(values: Mapping[str, object], along: Mapping[str, type], records: Mapping[str, AsData]) -> Pickled:
+    """One pickle of all; when that fails, the error names the one that is to blame.
+
+    along, records: classes that go along by value, and as data.
+    """
     names = ", ".join(values)
+    as_data = {name: record for name, record in records.items() if name not in along}
     try:
-        return dump(names, (dict(values), dict(along)))
+        # What goes as data comes last: of classes that went by value before, there is one.
+        return dump(names, (dict(values), {**along, **as_data}))
     except NotTransferableError:
         for name, value in values.items():
             dump(name, value).content.close()
         # The values can go, so a class cannot: nobody asked for it by name, and what can go does.
-        return dump(names, (dict(values), {name: cls for name, cls in along.items() if _can_go(cls)}))
+        classes: dict[str, type | AsData] = {**along, **as_data}
+        return dump(names, (dict(values), {name: cls for name, cls in classes.items() if _can_go(name, cls)}))
 
 
-def _can_go(cls: type) -> bool:
+def _can_go(name: str, cls: type | AsData) -> bool:
     try:
-        dump(cls.__name__, cls).content.close()
+        dump(name, cls).content.close()
     except NotTransferableError:
         return False
     return True
@@ -203,11 +245,63 @@ def _doc(thing: object, description: str | None) -> str:
 
 
 def signature_text(function: object) -> str:
-    """`(name: str, count: int = 1) -> bool`, or empty where there is none to be had."""
+    """`(name: str, count: int = 1) -> bool`, or empty where there is none to be had.
+
+    The value of a default is in it where the function itself spells it out: `key=API_KEY` is `key=...`.
+    """
     try:
-        return str(inspect.signature(function))[:MAX_DOC]  # type: ignore[arg-type]
+        signature = inspect.signature(function)  # type: ignore[arg-type]
+        return str(signature.replace(parameters=_shown(function, signature)))[:MAX_DOC]
     except (TypeError, ValueError):
         return ""
+
+
+def _shown(function: object, signature: inspect.Signature) -> list[inspect.Parameter]:
+    parameters = list(signature.parameters.values())
+    doubtful = {
+        each.name for each in parameters if each.default is not each.empty and not _is_number(each.default)
+    }
+    doubtful -= _spelled_out(function) if doubtful else set()
+    return [
+        each.replace(default=_Hidden(each.default)) if each.name in doubtful else each for each in parameters
+    ]
+
+
+def _is_number(default: object) -> bool:
+    return default is None or type(default) in (bool, int, float, complex)
+
+
+def _spelled_out(function: Any) -> set[str]:
+    """The parameters whose defaults are literals in the source of the function; none where there is no source."""
+    try:
+        lines = textwrap.dedent(inspect.getsource(inspect.unwrap(function)))
+        (node,) = ast.parse(lines).body
+    except (OSError, TypeError, ValueError, SyntaxError):
+        return set()
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return set()
+    positional = [*node.args.posonlyargs, *node.args.args]
+    pairs = [
+        *zip(reversed(positional), reversed(node.args.defaults), strict=False),
+        *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
+    ]
+    return {argument.arg for argument, default in pairs if _is_literal(default)}
+
+
+def _is_literal(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        return all(map(_is_literal, node.elts))
+    return isinstance(node, ast.Constant)
+
+
+class _Hidden:
+    """Shows of a default that there is one, and the member where it is one of an Enum."""
+
+    def __init__(self, value: object) -> None:
+        self._text = f"{type(value).__name__}.{value.name}" if isinstance(value, enum.Enum) else "..."
+
+    def __repr__(self) -> str:
+        return self._text
 
 
 # -- classes that go along --

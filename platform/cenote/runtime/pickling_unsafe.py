@@ -12,7 +12,7 @@ import sys
 import sysconfig
 import threading
 import types
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,12 +20,15 @@ from typing import Any
 
 import cloudpickle
 
+from cenote.runtime.records import reduced_class, reduced_instance, refuse_code
 from cenote_security.errors import NotCopiedError, NotTransferableError
 from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
 from cenote_worker.in_jail.cached_functions import CACHED, reduced_property, refuse_cache
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
+from cenote_worker.in_jail.records import itself
+from cenote_worker.in_jail.transfer_unsafe import sent_class
 from cenote_worker.late_types_unsafe import LATE_TYPES, reduced_late_type
 from cenote_worker.pickled_unsafe import KeepInBand, dumps, loads
 from cenote_worker.tensors_unsafe import reduced_tensor
@@ -43,29 +46,51 @@ _registry = threading.Lock()
 
 @dataclass(frozen=True, slots=True)
 class Pickled:
-    """A pickle and the classes that went by value in it, by `module:qualname`."""
+    """A pickle and the classes that went by value in it, and those that went as data, by `module:qualname`."""
 
     content: Content
     classes: dict[str, type]
+    records: dict[str, type]
 
 
-def dump(name: str, value: object, instead: str = _KEEP_IT) -> Pickled:
+@dataclass(frozen=True, slots=True)
+class DataOnly:
+    """Objects of the client's classes go as their fields, and its functions not at all.
+
+    sent: classes that went by value before, and do so again. live: objects, by their ids, that stay in the client.
+    """
+
+    sent: Collection[type] = ()
+    live: Collection[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AsData:
+    """A class that goes as data in a pickle by value, and whatever comes after it there."""
+
+    cls: type
+    data: DataOnly
+
+
+def dump(name: str, value: object, instead: str = _KEEP_IT, data: DataOnly | None = None) -> Pickled:
     """Pickles `value`. name: only for the error. instead: what its reader may do, of what cannot be pickled.
 
     Raises NotTransferableError with the reason: a generator, a lock, an open file, a live connection.
     """
     classes: dict[str, type] = {}
+    records: dict[str, type] = {}
 
     def pickle_to(stream: io.BytesIO, keep_in_band: KeepInBand) -> None:
         with _foreign_modules_by_value() as by_value:
-            pickler = _Pickler(stream, keep_in_band, by_value)
+            pickler = _Pickler(stream, keep_in_band, by_value, data)
             try:
                 pickler.dump(value)
             except Exception as error:
                 raise NotTransferableError(name, _reason(error, instead)) from error
             classes.update(pickler.classes)
+            records.update(pickler.records)
 
-    return Pickled(dumps(pickle_to), classes)
+    return Pickled(dumps(pickle_to), classes, records)
 
 
 def load_trusted(content: Content) -> object:
@@ -80,13 +105,25 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """
 
     def __init__(
-        self, stream: io.BytesIO, keep_in_band: KeepInBand, by_value: Callable[[object], None]
+        self,
+        stream: io.BytesIO,
+        keep_in_band: KeepInBand,
+        by_value: Callable[[object], None],
+        data: DataOnly | None,
     ) -> None:
         super().__init__(stream, protocol=5, buffer_callback=keep_in_band)
         self._by_value = by_value
+        self._data = data
+        self._clients: dict[type, bool] = {}
         self.classes: dict[str, type] = {}
+        self.records: dict[str, type] = {}
 
     def reducer_override(self, obj: Any) -> Any:
+        if type(obj) is AsData:
+            self._data = obj.data
+            return itself, (obj.cls,)
+        if self._data is not None and (known := self._as_data(obj, self._data)) is not None:
+            return known
         if isinstance(obj, Generator | types.AsyncGeneratorType | types.CoroutineType):
             raise TypeError(
                 f"a {type(obj).__name__} holds a running frame and cannot be copied; send list(...) of it, "
@@ -114,6 +151,47 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self.classes[f"{obj.__module__}:{obj.__qualname__}"] = obj
             return reduced_class(obj, reduced, numbered=True)
         return reduced
+
+    def _as_data(self, obj: Any, data: DataOnly) -> Any:
+        if isinstance(obj, type):
+            if obj in data.sent:
+                return sent_class, (cloudpickle.cloudpickle._get_or_create_tracker_id(obj), self._alone(obj))
+            if not self._is_clients(obj):
+                return None
+            self.records[f"{obj.__module__}:{obj.__qualname__}"] = obj
+            return reduced_class(obj, self._is_clients)
+        if isinstance(obj, types.FunctionType):
+            return refuse_code(obj) if is_foreign(obj) or _has_clients_globals(obj) else None
+        if isinstance(obj, types.ModuleType):
+            return refuse_code(obj) if _is_clients_module(obj) else None
+        if not self._is_clients(type(obj)):
+            return None
+        if id(obj) in data.live:
+            raise TypeError(f"the {type(obj).__qualname__} itself stays in the client")
+        return reduced_instance(obj, self._is_clients)
+
+    def _alone(self, cls: type) -> bytes:
+        """The class by value, in a pickle of its own."""
+        stream = io.BytesIO()
+        _Pickler(stream, lambda _: True, self._by_value, None).dump(cls)
+        return stream.getvalue()
+
+    def _is_clients(self, cls: Any) -> bool:
+        known = self._clients.get(cls)
+        if known is None:
+            sent = self._data is not None and cls in self._data.sent
+            known = self._clients[cls] = not sent and cls not in self.classes.values() and is_foreign(cls)
+        return known
+
+
+def _has_clients_globals(function: types.FunctionType) -> bool:
+    """Also of one that says that it is another module's, as `functools.wraps` has it."""
+    module = sys.modules.get(function.__globals__.get("__name__") or "")
+    return module is not None and vars(module) is function.__globals__ and _is_clients_module(module)
+
+
+def _is_clients_module(module: types.ModuleType) -> bool:
+    return module.__name__ == "__main__" or _is_foreign(module.__name__, module)
 
 
 def _reason(error: Exception, instead: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import pickle
 from types import CodeType
 from typing import Any
 
@@ -26,6 +27,16 @@ def dump(value: object) -> Content:
         _Pickler(stream, protocol=5, buffer_callback=keep_in_band).dump(value)
 
     return dumps(pickle_to)
+
+
+def sent_class(tracked: str, pickled: bytes) -> type:
+    """A class that the client has sent by value before, as what it was then where that is still known.
+
+    tracked: cloudpickle's name for it. Not every process that came of the first one knows it.
+    """
+    known = cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.get(tracked)
+    cls: type = known if isinstance(known, type) else pickle.loads(pickled)
+    return cls
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
