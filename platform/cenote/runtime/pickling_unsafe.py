@@ -20,7 +20,8 @@ from typing import Any
 
 import cloudpickle
 
-from cenote.runtime.records import reduced_class, reduced_instance, refuse_code
+from cenote.runtime import records
+from cenote.runtime.records import refuse_code
 from cenote_security.errors import NotCopiedError, NotTransferableError
 from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import of_this_version
@@ -159,7 +160,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if not self._is_clients(obj):
                 return None
             self.records[f"{obj.__module__}:{obj.__qualname__}"] = obj
-            return reduced_class(obj, self._is_clients)
+            return records.reduced_class(obj, self._is_clients)
         if isinstance(obj, types.FunctionType):
             return refuse_code(obj) if is_foreign(obj) or _has_clients_globals(obj) else None
         if isinstance(obj, types.ModuleType):
@@ -168,7 +169,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return None
         if id(obj) in data.live:
             raise TypeError(f"the {type(obj).__qualname__} itself stays in the client")
-        return reduced_instance(obj, self._is_clients)
+        return records.reduced_instance(obj, self._is_clients)
 
     def _alone(self, cls: type) -> bytes:
         """The class by value, in a pickle of its own."""
