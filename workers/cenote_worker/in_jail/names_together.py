@@ -86,9 +86,7 @@ class Merging:
         sources, *stream = merged.parts
         self._take_sources(memoryview(sources))
         parcel = StateUnpickler([memoryview(part) for part in stream], self._landing())
-        values, states = parcel.load()
-        for value, recipe in parcel.load():
-            follow(value, recipe)
+        values, states = parcel.repaired({"set": follow})
         self._kernel.in_context(lambda: hidden_states.put(states))
         namespace = self._kernel.namespace
         if _ANNOTATIONS in values and type(namespace.get(_ANNOTATIONS)) is dict:
