@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -328,6 +328,9 @@ class Forked(KeptOnly):
         self.live.call("forget", {key_of(one) for one in locations if kind_of(one) == "name"})
         for path in (key_of(one) for one in locations if kind_of(one) == "file"):
             (self.root / "work" / path).unlink(missing_ok=True)
+
+    def arrange(self, names: Sequence[Location]) -> None:
+        """No program of these asks in which order they are."""
 
     def load(self, modules: tuple[str, ...]) -> None:
         for one in modules:

@@ -271,6 +271,9 @@ class Laboratory(KeptOnly):
             place = self.state.files if kind_of(one) == "file" else self.state.namespace
             place.pop(key_of(one), None)
 
+    def arrange(self, names: Sequence[Location]) -> None:
+        """No program of these asks in which order they are."""
+
     def load(self, modules: tuple[str, ...]) -> None: ...
 
     # -- of a test --

@@ -156,7 +156,8 @@ class StepTrace:
 
     reads: whatever can have influenced the step, with its version before it; what it may have written is there too,
     since a store of an equal value shows nowhere. writes: what is different after it, with its version then; ABSENT
-    for what it deleted. mutated: of these, what is the same object with another content.
+    for what it deleted; names in the order that the namespace has them in. moved: of these, what was taken away and
+    bound again, and so is among the last ones now. mutated: of these, what is the same object with another content.
     groups: the written names together with all names that share changeable objects with them after the step; each
     can only be carried over as a whole.
     modules: imported for the first time. opaque: reasons why it may have read or written more than is listed.
@@ -169,6 +170,7 @@ class StepTrace:
     reads: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
     writes: Mapping[Location, Version] = field(default_factory=lambda: MappingProxyType({}))
     mutated: frozenset[Location] = frozenset()
+    moved: frozenset[Location] = frozenset()
     groups: tuple[frozenset[Location], ...] = ()
     modules: tuple[str, ...] = ()
     opaque: tuple[str, ...] = ()
@@ -191,7 +193,7 @@ class StepTrace:
     @cached_property
     def size(self) -> int:
         """Roughly, in bytes: what it takes to keep it. Counted once: each step is asked for it half a dozen times."""
-        seen = (self.reads, self.writes, self.mutated, self.unportable, self.kinds, *self.groups)
+        seen = (self.reads, self.writes, self.mutated, self.moved, self.unportable, self.kinds, *self.groups)
         of_them = (self.reads.values(), self.writes.values(), self.unportable.values())
         told = (*seen, *of_them, self.modules, self.opaque, self.unrepeatable, self.unseen)
         return sum([_taken(texts) for texts in told if texts])  # most steps have nothing of most of them

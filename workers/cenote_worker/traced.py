@@ -56,6 +56,7 @@ def _said(trace: StepTrace) -> jail_pb2.StepTrace:
     _fill_seen(message.writes.add, trace.writes)
     _fill_seen(message.unportable.add, {key: text[:MAX_REASON] for key, text in trace.unportable.items()})
     message.mutated.extend(utf8_texts(sorted(trace.mutated)))
+    message.moved.extend(utf8_texts(sorted(trace.moved)))
     for group in trace.groups:
         make(message.groups.add, locations=sorted(group))
     for location, kind in islice(trace.kinds.items(), MAX_KINDS):
@@ -78,13 +79,22 @@ def read(message: jail_pb2.StepTrace) -> StepTrace:
     """Checked and frozen. Raises ProtocolViolation."""
     reads, writes, mutated, groups = message.reads, message.writes, message.mutated, message.groups
     unportable, grouped = message.unportable, [group.locations for group in groups]
-    counts = (len(reads), len(writes), len(mutated), len(unportable), len(groups), sum(map(len, grouped)))
+    counts = (
+        len(reads),
+        len(writes),
+        len(mutated),
+        len(message.moved),
+        len(unportable),
+        len(groups),
+        sum(map(len, grouped)),
+    )
     if max(counts) > MAX_LOCATIONS:
         raise ProtocolViolation("a trace with too many locations")
     trace = StepTrace(
         reads=_read_seen(reads),
         writes=_read_seen(writes),
         mutated=_read_locations(mutated),
+        moved=_read_locations(message.moved),
         groups=tuple(map(_read_locations, grouped)),
         modules=tuple(each[:MAX_LOCATION] for each in message.modules[:MAX_MODULES]),
         opaque=_read_reasons(message.opaque),

@@ -52,6 +52,8 @@ class Contents:
     _versions: dict[Location, Version] = field(default_factory=dict)
     _writers: dict[Location, int] = field(default_factory=dict)
     _groups: dict[Location, frozenset[Location]] = field(default_factory=dict)
+    _order: dict[Location, None] = field(default_factory=dict)
+    """Names that are there, as the namespace has them; without those that were there before the first step."""
     _files: set[Location] = field(default_factory=set)
     """Those whose versions are known."""
     _unlisted: Version = ABSENT
@@ -65,6 +67,7 @@ class Contents:
             _versions=dict(self._versions),
             _writers=dict(self._writers),
             _groups=dict(self._groups),
+            _order=dict(self._order),
             _files=set(self._files),
             _unlisted=self._unlisted,
         )
@@ -72,6 +75,11 @@ class Contents:
     @property
     def era(self) -> int:
         return self._era
+
+    @property
+    def order(self) -> list[Location]:
+        """Of the names that steps have bound."""
+        return list(self._order)
 
     def version(self, location: Location) -> Version:
         known = self._versions.get(location)
@@ -163,6 +171,11 @@ class Contents:
             self._unlisted = written[TREE]
         for location, version in written.items():
             self._hold(location, version)
+            if kind_of(location) == "name":
+                if version == ABSENT or location in trace.moved:
+                    self._order.pop(location, None)
+                if version != ABSENT:
+                    self._order.setdefault(location)
         self._writers.update(dict.fromkeys(written, number))
         present = [frozenset(one for one in group if written.get(one) != ABSENT) for group in trace.groups]
         return written.keys() | self._regroup(written, present)

@@ -118,6 +118,7 @@ class Walk:
             elif step.origin is not None:
                 self._reuse(step, step.origin)
         self._prepare({ANYTHING})
+        self._ground.arrange(self._want.order)
         return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
 
     def _compare(self) -> None:
@@ -209,7 +210,10 @@ class Walk:
         if step.origin is not None and self._course.continues and (other := self._imported(step.origin)):
             raise NoWayOn(f"`{shown(other)}` was imported, and may be another module now")
         looked_at = self._looked_at(step)
-        self._prepare(self._surroundings() | self._needs(position, step, looked_at), looked_at)
+        needs = self._needs(position, step, looked_at)
+        self._prepare(self._surroundings() | needs, looked_at)
+        if ANYTHING in needs:  # it may ask for all names, which come in their order
+            self._ground.arrange(self._want.order)
         record = self._execute(position, step)
         self._verify(position, record)
         self._watcher.after(step, record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -237,6 +237,10 @@ class RuntimeGround:
     def forget(self, locations: frozenset[Location]) -> None:
         self._moved = True
         done(self._call(partial(self._reruns.forget, sorted(locations))), ", ".join(sorted(locations)))
+
+    def arrange(self, names: Sequence[Location]) -> None:
+        if names:
+            done(self._call(partial(self._reruns.arrange, names)), "the order of names")
 
     def load(self, modules: tuple[str, ...]) -> None:
         self._moved = True

@@ -295,6 +295,9 @@ class Forget(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LOCATIONS_FIELD_NUMBER: _builtins.int
+    ARRANGE_FIELD_NUMBER: _builtins.int
+    arrange: _builtins.bool
+    """True: nothing is removed, but these names are put into this order."""
     @_builtins.property
     def locations(self) -> Global___Payload:
         """one Locations"""
@@ -303,10 +306,11 @@ class Forget(_message.Message):
         self,
         *,
         locations: Global___Payload | None = ...,
+        arrange: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["locations", b"locations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arrange", b"arrange", "locations", b"locations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1259,6 +1263,7 @@ class StepTrace(_message.Message):
     UNPORTABLE_FIELD_NUMBER: _builtins.int
     KINDS_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
+    MOVED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reads(self) -> _containers.RepeatedCompositeFieldContainer[Global___Seen]: ...
     @_builtins.property
@@ -1285,6 +1290,10 @@ class StepTrace(_message.Message):
 
     @_builtins.property
     def unseen(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def moved(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names that were taken away and bound again: they are the last ones of the namespace now."""
+
     def __init__(
         self,
         *,
@@ -1298,10 +1307,11 @@ class StepTrace(_message.Message):
         unportable: _abc.Iterable[Global___Seen] | None = ...,
         kinds: _abc.Iterable[Global___ValueKind] | None = ...,
         unseen: _abc.Iterable[_builtins.str] | None = ...,
+        moved: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "kinds", b"kinds", "modules", b"modules", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "unseen", b"unseen", "writes", b"writes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "kinds", b"kinds", "modules", b"modules", "moved", b"moved", "mutated", b"mutated", "opaque", b"opaque", "reads", b"reads", "unportable", b"unportable", "unrepeatable", b"unrepeatable", "unseen", b"unseen", "writes", b"writes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

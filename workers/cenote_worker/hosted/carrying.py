@@ -60,6 +60,13 @@ def forgetting(locations: Sequence[Location], listener: Listener, seat: Seat) ->
     return _request(Ask.FORGET, message, message.forget.locations, content, listener, seat)
 
 
+def arranging(names: Sequence[Location], listener: Listener, seat: Seat) -> JailRequest:
+    """The listener gets a DoneReply."""
+    request = forgetting(names, listener, seat)
+    request.message.forget.arrange = True
+    return request
+
+
 def loading(modules: Sequence[str], listener: Listener, seat: Seat) -> JailRequest:
     """The listener gets a DoneReply, whether or not there are such modules."""
     message = jail_pb2.Request()

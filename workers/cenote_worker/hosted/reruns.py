@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted import asks
-from cenote_worker.hosted.carrying import asking_versions, carrying, forgetting, loading
+from cenote_worker.hosted.carrying import arranging, asking_versions, carrying, forgetting, loading
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.listeners import Admission, Noting, admit_all
@@ -210,6 +210,10 @@ class Reruns:
     def forget(self, locations: Sequence[Location], listener: Listener) -> None:
         """Queues the removal of names and files from the live state; as `carry`."""
         self._mend(forgetting(locations, listener, OWNER))
+
+    def arrange(self, names: Sequence[Location], listener: Listener) -> None:
+        """Queues putting these names into this order; as `carry`."""
+        self._mend(arranging(names, listener, OWNER))
 
     def load(self, modules: Sequence[str], listener: Listener) -> None:
         """Queues the import of what can be imported of these; as `carry`."""

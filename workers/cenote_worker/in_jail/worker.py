@@ -375,6 +375,8 @@ class Worker:
                     self._refusing("it cannot be rebuilt"),
                 ):
                     self._carrying.carry(request.carry.step, locations, borrow)
+            case "forget" if request.forget.arrange:
+                self._carrying.arrange(_locations(request.forget.locations, descriptors))
             case "forget":
                 self._carrying.forget(_locations(request.forget.locations, descriptors))
             case "load":

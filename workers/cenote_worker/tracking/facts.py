@@ -39,6 +39,7 @@ def _codes(*names: str) -> frozenset[int]:
 
 _LOADS = _codes("LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL")
 _STORES = _codes("STORE_NAME", "STORE_GLOBAL", "DELETE_NAME", "DELETE_GLOBAL")
+_DELETES = _codes("DELETE_NAME", "DELETE_GLOBAL")
 _OWN_NAMES = _codes("STORE_NAME", "DELETE_NAME")
 _ATTRIBUTES = _codes("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
 _ATTRIBUTE_STORES = _codes("STORE_ATTR", "DELETE_ATTR")
@@ -72,8 +73,8 @@ _INTRINSIC_STAR = 2
 class Facts:
     """Of code and all that is defined in it and may run with it; `|` is of one and then the other.
 
-    loads, stores: global names; a deletion is both. attributes: names of attributes read. sets: those set or
-    deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
+    loads, stores: global names; a deletion is both. deletes: those deleted. attributes: names of attributes read.
+    sets: those set or deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
     without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
     bound before they are read. within: global names that functions and classes defined in it read. on_results: it
     sets something on, or in, what a call has given. submodules: what is imported from within packages, by dotted
@@ -95,6 +96,7 @@ class Facts:
     texts: frozenset[str] = frozenset()
     asks: frozenset[Ask] = frozenset()
     sequences: bool = False
+    deletes: frozenset[str] = frozenset()
 
     def __or__(self, other: Facts) -> Facts:
         if other is NOTHING or self is NOTHING:  # as of most values: each step joins its facts with theirs
@@ -113,6 +115,7 @@ class Facts:
             texts=self.texts | other.texts,
             asks=self.asks | other.asks,
             sequences=self.sequences or other.sequences,
+            deletes=self.deletes | other.deletes,
             first=(self.first | (other.first - self.loads)) - (other.loads - other.first - self.first),
         )
 
@@ -142,6 +145,7 @@ class _Scan:
     texts: set[str] = field(default_factory=set)
     asks: set[Ask] = field(default_factory=set)
     sequences: bool = False
+    deletes: set[str] = field(default_factory=set)
     first: set[str] = field(default_factory=set)
     within: set[str] = field(default_factory=set)
     met: set[str] = field(default_factory=set)
@@ -156,6 +160,7 @@ class _Scan:
             within=frozenset(self.within), on_results=self.on_results,
             submodules=frozenset(self.submodules), texts=frozenset(self.texts), first=first,
             asks=frozenset(self.asks), sequences=self.sequences,
+            deletes=frozenset(self.deletes),
         )  # fmt: skip
         for inner in self.inner:
             facts |= inner
@@ -296,6 +301,8 @@ def _begins_there(code: CodeType, following: _Steps) -> bool:
 def _note(scan: _Scan, operation: int, name: str, in_class: bool) -> None:
     if operation in _LOADS:
         scan.loads.add(name)
+    if operation in _DELETES:
+        scan.deletes.add(name)
     if operation in _STORES and not (in_class and operation in _OWN_NAMES):
         scan.stores.add(name)
     elif operation in _ATTRIBUTES:

@@ -173,7 +173,8 @@ class Watch:
         groups = self._groups(reads, writes, budget)
         trace = StepTrace(
             reads=MappingProxyType(reads),
-            writes=MappingProxyType(writes),
+            writes=MappingProxyType(self._in_order(writes)),
+            moved=self._moved(facts),
             mutated=frozenset(each for each in writes if kind_of(each) == "name" and each not in bound),
             groups=groups,
             modules=tuple(sorted(named_by(facts.imports, self._own_modules.new) | parts)),
@@ -284,6 +285,28 @@ class Watch:
             elif picture.calling:
                 handed = self._names_reached() | bound if hands_on else self._code(bound)
                 self._album.lend(each, handed, anew=each in bound)
+
+    def _in_order(self, writes: dict[Location, Version]) -> dict[Location, Version]:
+        """Names as the namespace has them: some programs ask for that, and a patch puts them back into it."""
+        if len(writes) < 2:
+            return writes
+        place = {each: number for number, each in enumerate(self._album.bindings())}
+        return dict(sorted(writes.items(), key=lambda item: place.get(item[0], -1)))
+
+    def _moved(self, facts: Facts) -> frozenset[Location]:
+        """Names that were taken away and bound again. Others come before these now, unless a patch runs the step
+        where there are none: what the code deletes, and is the last that was there before, counts as well."""
+        before, after = list(self._bindings), list(self._album.bindings())
+        deleted = set(map(name, facts.deletes))
+        if after[: len(before)] == before and not deleted:
+            return frozenset()
+        there, known = set(after), set(before)
+        stayed = [each for each in before if each in there]
+        now, place = [each for each in after if each in known], 0
+        for each in stayed:
+            if now[place] == each and not deleted.issuperset(now[place:]):
+                place += 1
+        return frozenset(now[place:]) | (deleted & there - known)
 
     def _names_reached(self) -> set[Location]:
         return {each for each in self._reached if kind_of(each) == "name"}

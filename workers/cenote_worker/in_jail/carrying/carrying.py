@@ -166,6 +166,24 @@ class Carrying:
             if path != ".":
                 _remove(self._workdir / path)
 
+    def arrange(self, locations: Sequence[Location]) -> None:
+        """Puts names into this order. Each other one stays behind the name that it stands behind."""
+        first: list[str] = []
+        followers = {each: [each] for each in _keys(locations, "name") if each in self._namespace}
+        last = first
+        for name in self._namespace:
+            if name in followers:
+                last = followers[name]
+            else:
+                last.append(name)
+        wanted = [*first, *(name for names in followers.values() for name in names)]
+        if wanted == list(self._namespace):
+            return
+        values = [(name, self._namespace[name]) for name in wanted]
+        for name, value in values:  # none is gone for longer than a moment, and none is let go
+            del self._namespace[name]
+            self._namespace[name] = value
+
     def load(self, modules: Iterable[str]) -> None:
         """Imports them, but for those that cannot be imported."""
         with self._kernel.interruptible():
