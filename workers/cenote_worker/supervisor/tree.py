@@ -230,7 +230,7 @@ def _waiting(link: int) -> int:
         if stat.S_ISSOCK(os.fstat(link).st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(link)) as found:
                 sizes = _MEMINFO.unpack(found.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
-            return sizes[_READ] + max(sizes[_WRITTEN], sizes[_QUEUED]) + sizes[_BACKLOG]
+            return int(sizes[_READ] + max(sizes[_WRITTEN], sizes[_QUEUED]) + sizes[_BACKLOG])
         filled = array.array("i", [0])
         fcntl.ioctl(link, termios.FIONREAD, filled)
         return fcntl.fcntl(link, fcntl.F_GETPIPE_SZ) if filled[0] else 0
