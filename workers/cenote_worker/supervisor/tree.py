@@ -32,6 +32,10 @@ MAX_DESCRIPTORS: Final = 2_000
 
 _BLOCK: Final = 512
 
+_SPARSE: Final = 8
+"""A process whose page tables take one part in so many of the limit, instead of one in 512 of its memory, has been
+touching pages here and there. To tell which of them it shares, the kernel walks these tables, for seconds."""
+
 _SO_MEMINFO: Final = 55
 """Since Linux 4.12: what a socket holds, whatever its family."""
 
@@ -59,11 +63,12 @@ def memory_of(
         return bound
     tables = sum(each.tables for each in sizes.values())
     certain = own + files + tables + max((each.private for each in sizes.values()), default=0)
-    if certain > limit:  # what is shared need not be told apart: with page tables to fill, that takes seconds
+    if certain > limit:
         return certain
     private, mapped = own + tables, 0
     for pid, each in sizes.items():
-        anonymous, shared = _proportional(pid) or (each.private, each.shared)
+        is_sparse = each.tables > limit // _SPARSE
+        anonymous, shared = (None if is_sparse else _proportional(pid)) or (each.private, each.shared)
         private += anonymous
         mapped += shared
     return private + max(mapped, files)
@@ -102,9 +107,12 @@ def _hides(pid: int) -> bool:
     try:
         os.listdir(f"/proc/{pid}/fd")  # noqa: PTH208
     except PermissionError:
-        return True
+        sizes = _Sizes.of(pid)
+        return (
+            sizes is not None and sizes.tables > 0
+        )  # one that has ended, and was not waited for, has no memory
     except OSError:
-        pass
+        return False
     return False
 
 
@@ -222,7 +230,7 @@ def _waiting(link: int) -> int:
         if stat.S_ISSOCK(os.fstat(link).st_mode):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=os.dup(link)) as found:
                 sizes = _MEMINFO.unpack(found.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size))
-            return sizes[_READ] + max(sizes[_WRITTEN], sizes[_QUEUED]) + sizes[_BACKLOG]
+            return int(sizes[_READ] + max(sizes[_WRITTEN], sizes[_QUEUED]) + sizes[_BACKLOG])
         filled = array.array("i", [0])
         fcntl.ioctl(link, termios.FIONREAD, filled)
         return fcntl.fcntl(link, fcntl.F_GETPIPE_SZ) if filled[0] else 0

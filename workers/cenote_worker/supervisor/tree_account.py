@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Self
 
 from cenote_worker.supervisor import tree
 from cenote_worker.supervisor.account import Baseline, Condemn, MemoryLimit, Spent
@@ -32,7 +32,11 @@ SPEED: Final = 4 * 2**30
 """Bytes per second that a jail is taken to be able to fill: between two looks it comes half-way to its limit."""
 
 SHARE: Final = 8
-"""Looking may take one part in so many of the time, however many processes a jail starts."""
+"""Looking may take one part in so many of the time of a CPU, however many processes a jail starts."""
+
+WAITING: Final = 4
+"""A second of waiting for the CPU, or for the kernel, counts as one of looking divided by this: a jail that keeps all
+CPUs busy must not be looked at the more rarely for it, nor the others because of it."""
 
 
 _HIDES: Final = (
@@ -45,6 +49,20 @@ def pause(room: int, took: float, *, idle: bool) -> float:
     """Seconds until the next look. room: bytes left to the limit. took: seconds that the last look needed. Pure."""
     wanted = IDLE if idle else min(max(room / 2 / SPEED, SHORTEST), LONGEST)
     return max(wanted, SHARE * took)
+
+
+class _Cost:
+    """seconds: what the work inside took."""
+
+    seconds = 0.0
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic(), time.thread_time()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        began, used = self._started
+        self.seconds = max(time.thread_time() - used, (time.monotonic() - began) / WAITING)
 
 
 class TreeAccount:
@@ -112,18 +130,19 @@ class TreeAccount:
                 return
             if self._mappings_due <= time.monotonic():
                 self._see_mappings()
-            started = time.monotonic()
-            used = self._used()
+            with _Cost() as cost:
+                used = self._used()
             now = time.monotonic()
             if used > self._limit.total and self._mapped_only:
                 self._see_mappings()
                 used = self._used()
         self._peak = max(self._peak, used)
-        self.due = now + pause(self._limit.total - used, now - started, idle=self._idle)
-        self.soonest = now + SHARE * (now - started)
+        self.due = now + pause(self._limit.total - used, cost.seconds, idle=self._idle)
+        self.soonest = now + SHARE * cost.seconds
         if used > self._limit.total:
             condemn(Death(reason="memory", detail=self._limit.against(used)))
         elif self._hides:
+            self._hides, self._hidden = False, frozenset()  # what follows the worker has done nothing yet
             condemn(Death(reason="memory", text=_HIDES))
 
     def _used(self) -> int:
@@ -132,11 +151,14 @@ class TreeAccount:
         )
 
     def _see_mappings(self) -> None:
-        started = time.monotonic()
+        with _Cost() as cost:
+            self._see()
+        longest = MAPPINGS_IDLE if self._idle else LONGEST
+        self._mappings_due = time.monotonic() + max(longest, SHARE * cost.seconds)
+
+    def _see(self) -> None:
         self._mapped_only = tree.mapped_only(self._worker.warden, self._spared_files)
-        now = time.monotonic()
         self._look_for_hidden()
-        self._mappings_due = now + max(MAPPINGS_IDLE if self._idle else LONGEST, SHARE * (now - started))
 
     def _look_for_hidden(self) -> None:
         """Each process hides what it holds for a moment as it starts. Who cannot see the worker's sees none."""
