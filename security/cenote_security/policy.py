@@ -16,6 +16,9 @@ Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
 ISOLATIONS: Final = get_args(Isolation)
 Limits = Literal["auto", "cgroup", "watchdog"]
 
+MAX_PROCESSES = 2**22
+"""`PID_MAX_LIMIT` of Linux."""
+
 _MAX_BYTES = 2**62
 """What the kernel takes for a limit, with room for what is added to it."""
 
@@ -121,8 +124,8 @@ class SandboxPolicy:
             raise UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'")
         if not isinstance(self.cpus, int | float) or not 0 < self.cpus < math.inf:
             raise UsageError(f"cpus is a positive number, not {self.cpus!r}")
-        if not isinstance(self.processes, int) or self.processes < 8:
-            raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
+        if not isinstance(self.processes, int) or not 8 <= self.processes <= MAX_PROCESSES:
+            raise UsageError(f"processes is a whole number from 8 to {MAX_PROCESSES}, not {self.processes!r}")
         check_seconds(self.cell_timeout, "cell_timeout")
         check_seconds(self.runtime_timeout, "runtime_timeout")
         if self.limits not in ("auto", "cgroup", "watchdog"):
