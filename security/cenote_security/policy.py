@@ -19,6 +19,9 @@ Limits = Literal["auto", "cgroup", "watchdog"]
 _CALL_SECONDS: Final = 600.0
 """Enough for any value that fits a jail. A call without any limit would wait for ever for a value that never ends."""
 
+MAX_PROCESSES = 2**22
+"""`PID_MAX_LIMIT` of Linux."""
+
 _MAX_BYTES = 2**62
 """What the kernel takes for a limit, with room for what is added to it."""
 
@@ -128,8 +131,8 @@ class SandboxPolicy:
             raise UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'")
         if not isinstance(self.cpus, int | float) or not 0 < self.cpus < math.inf:
             raise UsageError(f"cpus is a positive number, not {self.cpus!r}")
-        if not isinstance(self.processes, int) or self.processes < 8:
-            raise UsageError(f"processes is a whole number from 8 on, not {self.processes!r}")
+        if not isinstance(self.processes, int) or not 8 <= self.processes <= MAX_PROCESSES:
+            raise UsageError(f"processes is a whole number from 8 to {MAX_PROCESSES}, not {self.processes!r}")
         check_seconds(self.cell_timeout, "cell_timeout")
         check_seconds(self.call_timeout, "call_timeout")
         check_seconds(self.runtime_timeout, "runtime_timeout")

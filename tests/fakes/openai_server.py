@@ -48,7 +48,7 @@ class Request:
 
 
 def event(payload: object) -> bytes:
-    return b"data: " + json.dumps(payload, ensure_ascii=False).encode() + b"\n\n"
+    return b"data: " + json.dumps(payload, ensure_ascii=False).encode("utf-8", "backslashreplace") + b"\n\n"
 
 
 def chunk(**members: object) -> bytes:

@@ -33,6 +33,16 @@ def test_a_part_of_a_file(runtime: PythonRuntime) -> None:
     assert b"89" == runtime.files.read("text", offset=8)
     assert b"9" == runtime.files.read("text", 9, 5)
     assert b"" == runtime.files.read("text", 50, 5)
+    assert b"" == runtime.files.read("text", 2**63 - 1)
+    for offset in (-1, 2**63, 2**70):
+        with pytest.raises(UsageError, match="offset"):
+            runtime.files.read("text", offset)
+
+
+def test_text_that_utf8_cannot_write(runtime: PythonRuntime) -> None:
+    """Written out it would be another text: it is refused, and the error says what to do."""
+    with pytest.raises(UsageError, match="errors='surrogateescape', and give the bytes"):
+        runtime.files.write("text", "half of \ud83d")
 
 
 def test_what_a_cell_made_is_listed(runtime: PythonRuntime) -> None:

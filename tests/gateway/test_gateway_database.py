@@ -40,6 +40,12 @@ def schema_of(path: Path) -> set[str]:
         return {row[0] for row in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
 
 
+def test_a_text_that_utf8_cannot_write(tmp_path: Path) -> None:
+    """It is written out, wherever it stands: neither database takes it, and the statement would be lost."""
+    with Database(tmp_path / "gateway.db") as database:
+        assert ["half of \\ud83d", 3] == list(database.rows("SELECT ?, ?", "half of \ud83d", 3)[0])
+
+
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     """An older program would write what the newer one misreads."""
     path = tmp_path / "gateway.db"

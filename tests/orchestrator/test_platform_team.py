@@ -33,3 +33,17 @@ async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
     run = await team.run("Go on.")
     assert "dict (2,) keys 'a', 'b'" == run.answer
     team.delete()
+
+
+async def test_words_that_utf8_cannot_write(studio: Studio) -> None:
+    """Servers escape an emoji in halves, and a model may break off between them: what was paid for is not lost."""
+    lead = "answer = await cleaner.run('half of \\ud83d')\nprint(answer.content)\nraise ValueError('\\udcff')"
+    studio.models.script(lead=[code(lead), "the answer is \ud83d here"], cleaner=["found \ud83d"])
+    team = studio.team("halves")
+    team.add("boss", model=studio.model("lead"), lead=True, description="half of \ud83d")
+    team.add("cleaner", model=studio.model("cleaner"))
+    run = await team.run("Take half of \ud83d")
+    assert ("done", "the answer is \\ud83d here", "success") == (run.state, run.answer, run.status)
+    told = [news.content async for news in team.follow()]
+    assert any("\\udcff" in each for each in told)
+    team.delete()

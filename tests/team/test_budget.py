@@ -85,7 +85,18 @@ def test_agents_and_depth_have_limits() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"tokens": -1}, {"cost": float("nan")}, {"cost": float("inf")}, {"seconds": 0}, {"answer": 0}]
+    "limits",
+    [
+        {"tokens": -1},
+        {"tokens": 2**70},
+        {"agents": 2**64},
+        {"cost": float("nan")},
+        {"cost": float("inf")},
+        {"cost": 1e300},
+        {"seconds": 0},
+        {"answer": 0},
+        {"answer": 2**64},
+    ],
 )
 def test_a_budget_that_makes_no_sense_is_refused(limits: dict[str, float]) -> None:
     """Before anything is made with it."""

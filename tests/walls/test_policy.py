@@ -42,6 +42,7 @@ def test_what_is_no_size(size: Any) -> None:
         {"cpus": math.nan},
         {"cpus": "2"},
         {"processes": 7},
+        {"processes": 2**22 + 1},
         {"processes": 8.5},
         {"cell_timeout": 0},
         {"cell_timeout": math.inf},

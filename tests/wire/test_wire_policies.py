@@ -81,3 +81,18 @@ def test_what_is_no_policy(field: str, value: object) -> None:
     setattr(message, field, value)
     with pytest.raises(UsageError):
         from_message(message)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        SandboxPolicy(env={"A": "\udcff"}),
+        SandboxPolicy(env={"A\udcff": ""}),
+        SandboxPolicy(mounts=[Mount(source="/data/\udcff")]),
+    ],
+    ids=["a value", "a name", "a path"],
+)
+def test_what_is_no_text_is_refused_not_changed(policy: SandboxPolicy) -> None:
+    """Bytes that are no UTF-8 are fine on this machine; written out they would mean something else."""
+    with pytest.raises(UsageError, match="no text in UTF-8"):
+        to_message(policy)

@@ -20,6 +20,9 @@ from cenote_worker.supervisor.requests import Outcome
 FilePath = str | bytes | os.PathLike[str]
 """A path below the working directory, relative to it. Bytes name files whose names are no text."""
 
+MAX_OFFSET = 2**63 - 1
+"""Of the kernel's own offsets."""
+
 MAX_PATH = 4_095
 """Bytes: PATH_MAX without its end."""
 
@@ -46,7 +49,7 @@ def deleting(path: FilePath) -> FileAsk:
 def reading(path: FilePath, offset: int, size: int | None, policy: SandboxPolicy) -> FileAsk:
     ask = _ask(Ask.READ_FILE, jail_pb2.FileRequest.READ, path)
     most = most_bytes(policy)
-    if offset < 0 or (size is not None and not 0 <= size <= most):
+    if not 0 <= offset <= MAX_OFFSET or (size is not None and not 0 <= size <= most):
         raise UsageError(f"offset and size must not be negative, and size at most {most} bytes by the policy")
     ask.message.offset, ask.message.ranged = offset, size is not None
     ask.message.limit = most if size is None else size

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from cenote.team.errors import BudgetExceededError
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
+
+MAX_COUNT = 2**53
+MAX_COST = 2**33
+"""What is kept of a budget is counted in whole tokens and billionths of a dollar, in 64 bits."""
 
 NANO = 10**9
 """Nanodollars in a dollar: money is counted in whole numbers, which add up exactly."""
@@ -37,13 +40,15 @@ class Budget:
     def __post_init__(self) -> None:
         for name in ("tokens", "cost", "agents", "depth"):
             limit = getattr(self, name)
-            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit < math.inf):
+            most = MAX_COST if name == "cost" else MAX_COUNT
+            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit <= most):
                 raise UsageError(
-                    f"a budget's {name} is a number from 0 on, or None for no limit, not {limit!r}"
+                    f"a budget's {name} is a number from 0 on, or None for no limit, not {limit!r}; "
+                    f"at most {most}"
                 )
         check_seconds(self.seconds, "a budget's seconds")
-        if not isinstance(self.answer, int) or self.answer < 1:
-            raise UsageError(f"a budget's answer is at least one token, not {self.answer!r}")
+        if not isinstance(self.answer, int) or not 1 <= self.answer <= MAX_COUNT:
+            raise UsageError(f"a budget's answer is from one token to {MAX_COUNT}, not {self.answer!r}")
 
     @property
     def is_limited(self) -> bool:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from cenote_proto.scalars import make, utf8_texts
+from collections.abc import Iterator
+
+from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 
 
 def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
+    """Raises UsageError for what no message can hold: written out, it would be another variable, or another path."""
+    for text in (*policy.env, *policy.env.values(), *_paths(policy)):
+        if text != utf8_text(text):
+            raise UsageError(f"{text!a} is no text in UTF-8: a policy with it holds on this machine alone")
     message = make(
         runtime_pb2.Policy,
         isolation=policy.isolation,
@@ -35,6 +42,11 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
     for mount in policy.mounts:
         make(message.mounts.add, source=mount.source, target=mount.target, writable=mount.writable)
     return message
+
+
+def _paths(policy: SandboxPolicy) -> Iterator[str]:
+    for mount in policy.mounts:
+        yield from (mount.source, mount.target)
 
 
 def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
