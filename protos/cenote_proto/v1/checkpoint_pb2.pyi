@@ -254,6 +254,7 @@ class State(_message.Message):
     MACHINE_FIELD_NUMBER: _builtins.int
     MODULES_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     python: _builtins.str
     machine: _builtins.str
@@ -285,6 +286,10 @@ class State(_message.Message):
         back as they were set.
         """
 
+    @_builtins.property
+    def unset(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnkeptThing]:
+        """What was set in libraries and cannot be stored."""
+
     def __init__(
         self,
         *,
@@ -299,10 +304,11 @@ class State(_message.Message):
         machine: _builtins.str = ...,
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
+        unset: _abc.Iterable[Global___UnkeptThing] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

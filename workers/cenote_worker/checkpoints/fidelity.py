@@ -8,10 +8,14 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
 from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.results import printable
+
+_LONGEST: Final = 300
+"""Characters of a name or a reason."""
 
 MAX_MODULES: Final = 1_000
 """Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
@@ -89,8 +93,16 @@ def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuil
         unkept=tuple(_explained(thing, rebuild) for thing in state.unkept if thing.name not in rebuild.names),
         unoffered=missing_hosts,
         unfit=_unfit(message.python, message.machine),
-        notes=_versions((module.name, module.version) for module in message.modules if module.version),
+        notes=(
+            *map(_not_set, message.unset),
+            *_versions((module.name, module.version) for module in message.modules if module.version),
+        ),
     )
+
+
+def _not_set(thing: checkpoint_pb2.UnkeptThing) -> str:
+    name, reason = (printable(text[:_LONGEST]) for text in (thing.name, thing.reason))
+    return f"{name} was set and does not come back so: {reason}"
 
 
 def _explained(thing: Unkept, rebuild: Rebuild) -> Unkept:

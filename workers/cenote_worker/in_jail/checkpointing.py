@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import importlib
 import platform
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,8 +21,8 @@ from cenote_worker.content import Content
 from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
-from cenote_worker.in_jail.carrying import hidden_states
-from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, grouped
+from cenote_worker.in_jail.carrying import hidden_states, library_state
+from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Key, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
 from cenote_worker.in_jail.checkpointing_unsafe import (
@@ -43,7 +42,6 @@ from cenote_worker.in_jail.lent_parts import LentParts
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.sockets import socket_of
-from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.known_modules import KnownModules
 
 __builtins__ = BUILTINS
@@ -77,6 +75,8 @@ class Checkpointing:
         """The step whose end it was when it had been put in."""
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
+        self._places: dict[library_state.Place, object] = {}
+        """What was set in libraries, of what is being restored."""
         self._rebuilding: Rebuilding | None = None
         self._files: set[bytes] = set()
         self._lent = LentParts()
@@ -150,15 +150,20 @@ class Checkpointing:
         names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]
         state.names.extend(names)
         state.hosts.extend(name for name in names if self._is_stub(name))
-        done = grouped([name for name in names if name not in state.hosts], self._namespace, self.anchors())
+        places = self._kernel.in_context(lambda: library_state.places(self._kernel.tracker))
+        named = [name for name in names if name not in state.hosts]
+        done = grouped(named, self._namespace, self.anchors() | library_state.anchored(places), places)
         for group in done.groups:
             stream, *buffers = group.parts
             stored = state.groups.add(names=group.names, parts=[shipment.part(stream, dense=True)])
             stored.parts.extend(shipment.parts(buffers, dense=False))
         if any(type(name) is not str for name in list(self._namespace)):
             state.unkept.add(name="globals()", reason="a key that is no plain text cannot be stored")
-        for name, reason in done.refused.items():
-            state.unkept.add(name=name, reason=reason, step=self._writers.get(name, 0))
+        for key, reason in done.refused.items():
+            if isinstance(key, str):
+                state.unkept.add(name=key, reason=reason, step=self._writers.get(key, 0))
+            else:
+                state.unset.add(name=library_state.told(key), reason=reason)
         for name, reason in self._elsewhere():
             state.unkept.add(name=name, reason=reason)
 
@@ -182,10 +187,10 @@ class Checkpointing:
         anchors |= {
             id(getattr(builtins, name)): ("helper", name) for name in _HELPERS if hasattr(builtins, name)
         }
-        streams = (("stdout", sys.__dict__.get("stdout")), ("stderr", sys.__dict__.get("stderr")))
         if (tracker := self._kernel.tracker) is not None:
             anchors |= {each: ("library", told) for each, told in tracker.parts_of_libraries().items()}
-        return anchors | {id(s): ("stream", name) for name, s in streams if isinstance(s, CellStream)}
+        anchors |= {id(stream): ("stream", name) for name, stream in self._kernel.streams.items()}
+        return anchors
 
     # -- restoring --
 
@@ -243,10 +248,12 @@ class Checkpointing:
         if self._kernel.tracker is not None:
             self._kernel.tracker.learn(zip(parts, split_digests(bytes(known)), strict=True))
 
-    def _found(self, values: dict[str, object]) -> None:
+    def _found(self, values: dict[Key, object]) -> None:
         """Names are bound as they come: code that runs while others are rebuilt may ask for them."""
-        self._restored.update(values)
-        self._namespace.update(values)
+        names = {key: value for key, value in values.items() if isinstance(key, str)}
+        self._places.update((key, value) for key, value in values.items() if not isinstance(key, str))
+        self._restored.update(names)
+        self._namespace.update(names)
 
     def _take_process(self, parts: list[memoryview]) -> None:
         self._process = load(parts, self.landing())
@@ -261,13 +268,13 @@ class Checkpointing:
         self._take_process(whole.process)
         there = self._restored.keys() | self._begun().made.keys()
         for names, parts in whole.groups:
-            if there.issuperset(names):
+            if names and there.issuperset(names):
                 continue
             try:
                 self._found(load(parts, self.landing()))
             except Exception as error:
                 if not partial:
-                    named = ", ".join(names[:_MOST_NAMED])
+                    named = ", ".join(names[:_MOST_NAMED]) or "what was set in libraries"
                     raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
 
     def landing(self) -> Landing:
@@ -282,12 +289,14 @@ class Checkpointing:
                 return self._kernel.module
             case "helper":
                 return vars(builtins)[name]
+            case "place":
+                return library_state.at(name)
             case "library" if self._kernel.tracker is not None:
                 return self._kernel.tracker.part_of_library(name)
             case "library":
                 dotted, _, key = name.partition(":")
                 return vars(importlib.import_module(dotted))[key]
-        return vars(sys)[name]
+        return self._kernel.streams[name]
 
     def _begun(self) -> Rebuilding:
         """Of the restore that is under way, with what was there before it."""
@@ -321,12 +330,21 @@ class Checkpointing:
             self._kernel.take_sources(load_sources(self._process))
             settings = load_settings(self._process)
             self._kernel.in_context(lambda: hidden_states.put_settings(settings))
+            self._put_places(partial=partial)
             checkpointing_process.draw_on(self._process)
         if end.draw_anew:
             draw_anew()
         self._restored, self._process, self._step = {}, None, end.step
+        self._places = {}
         self.restored_at = end.head or end.step
         self._rebuilding, self._files = None, set()
+
+    def _put_places(self, *, partial: bool) -> None:
+        try:
+            self._kernel.in_context(lambda: library_state.put(self._places, self._kernel.tracker))
+        except NotKept:
+            if not partial:
+                raise
 
 
 def _delivered(request: jail_pb2.RestorePiece, descriptors: list[int]) -> list[Content]:
