@@ -7,6 +7,7 @@ both are checked. Storing and loading run user code (`__reduce__`, `__setstate__
 from __future__ import annotations
 
 import builtins
+import decimal
 import importlib
 import platform
 import threading
@@ -189,6 +190,7 @@ class Checkpointing:
         }
         if (tracker := self._kernel.tracker) is not None:
             anchors |= {each: ("library", told) for each, told in tracker.parts_of_libraries().items()}
+        anchors[id(self._kernel.in_context(decimal.getcontext))] = "context", "decimal"
         anchors |= {id(stream): ("stream", name) for name, stream in self._kernel.streams.items()}
         return anchors
 
@@ -289,6 +291,8 @@ class Checkpointing:
                 return self._kernel.module
             case "helper":
                 return vars(builtins)[name]
+            case "context":
+                return self._kernel.in_context(decimal.getcontext)
             case "place":
                 return library_state.at(name)
             case "library" if self._kernel.tracker is not None:
