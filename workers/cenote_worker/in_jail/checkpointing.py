@@ -9,10 +9,12 @@ from __future__ import annotations
 import builtins
 import decimal
 import importlib
+import os
 import platform
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +65,7 @@ class Checkpointing:
     def __init__(self, kernel: Kernel, workdir: str, send: Send) -> None:
         self._kernel = kernel
         self._workdir = Path(workdir)
+        self._temporary = Path(os.environ.get("TMPDIR", "/tmp"))
         self._send = send
         self._copies = FrozenCopies()
         self._namespace = kernel.namespace
@@ -129,10 +132,20 @@ class Checkpointing:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
-        for found in checkpointing_files.walk(self._workdir):
+        temporary = list(checkpointing_files.walk_temporary(self._temporary))
+        if temporary and self._temporary != Path("/tmp"):
+            state.unset.add(
+                name="paths of temporary files", reason="the folder for these has another name there"
+            )
+        for found in chain(checkpointing_files.walk(self._workdir), temporary):
             shown = found.message.path.decode("utf-8", "backslashreplace")
             if found.refused:
-                state.unkept.add(name=f"file {shown}", reason=found.refused)
+                things = (
+                    state.unset
+                    if found.message.path.startswith(checkpointing_files.TEMPORARY)
+                    else state.unkept
+                )
+                things.add(name=f"file {shown}", reason=found.refused)
                 continue
             if found.content is not None:
                 found.message.content.CopyFrom(shipment.part(found.content, dense=True))
@@ -153,11 +166,16 @@ class Checkpointing:
         state.hosts.extend(name for name in names if self._is_stub(name))
         places = self._kernel.in_context(lambda: library_state.places(self._kernel.tracker))
         named = [name for name in names if name not in state.hosts]
-        done = grouped(named, self._namespace, self.anchors() | library_state.anchored(places), places)
+        anchors = self.anchors() | library_state.anchored(places)
+        for value in library_state.replacing(places):
+            anchors.pop(id(value), None)
+        done = grouped(named, self._namespace, anchors, places)
         for group in done.groups:
             stream, *buffers = group.parts
             stored = state.groups.add(names=group.names, parts=[shipment.part(stream, dense=True)])
             stored.parts.extend(shipment.parts(buffers, dense=False))
+        for library in library_state.unseen(self._kernel.tracker, places):
+            state.unset.add(name=library, reason="nobody can look at what was set in it")
         if any(type(name) is not str for name in list(self._namespace)):
             state.unkept.add(name="globals()", reason="a key that is no plain text cannot be stored")
         for key, reason in done.refused.items():
@@ -240,7 +258,7 @@ class Checkpointing:
                 self._end(end, partial=request.partial)
 
     def _put(self, entries: list[checkpointing_files.Entry]) -> None:
-        checkpointing_files.put(self._workdir, entries)
+        checkpointing_files.put(self._workdir, self._temporary, entries)
         self._files.update(file.path for file, _ in entries)
 
     def _restore_group(self, parts: list[memoryview]) -> None:

@@ -107,6 +107,8 @@ class InstancesKept:
                 )
             ):
                 return self._bare(core, says)
+        if core is object and not (says or library_says) and hasattr(kind, "__getattr__"):
+            return self._bare(core, says=False)  # which pickle would ask before there is anything in it
         reduces = core.__reduce__ is not object.__reduce__ or core.__reduce_ex__ is not object.__reduce_ex__
         if kind.__dictoffset__ and (says or library_says or reduces):
             return self._completed if own else self._with_what_was_set

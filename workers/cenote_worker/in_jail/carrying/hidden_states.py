@@ -43,6 +43,7 @@ def put(taken: Mapping[str, object]) -> None:
 
 SETTINGS: Final = (
     "logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch", "socket", "csv", "colormaps",
+    "sklearn",
 )  # fmt: skip
 """How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
 
@@ -300,6 +301,15 @@ def _put_socket(taken: tuple[float | None]) -> None:
     importlib.import_module("socket").setdefaulttimeout(*taken)
 
 
+def _take_sklearn() -> object:
+    config = sys.modules.get("sklearn._config")
+    return None if config is None else config.get_config()
+
+
+def _put_sklearn(wanted: dict[str, Any]) -> None:
+    importlib.import_module("sklearn._config").set_config(**wanted)
+
+
 def _take_colormaps() -> object:
     """Those that programs have registered."""
     module = sys.modules.get("matplotlib.cm")
@@ -339,5 +349,6 @@ _STATES: Final[Mapping[str, _Carried]] = {
     "torch": (_take_torch, _put_torch),
     "csv": (_take_csv, _put_csv),
     "socket": (_take_socket, _put_socket),
+    "sklearn": (_take_sklearn, _put_sklearn),
     "colormaps": (_take_colormaps, _put_colormaps),
 }

@@ -12,7 +12,14 @@ import importlib
 import logging
 import sys
 from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any, Final
 
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
@@ -36,7 +43,25 @@ REGISTERED: Final = "registered"
 _modules = sys.modules
 _CONTAINERS: Final = (dict, list, set)
 _SCALARS: Final = (bool, int, float, str, type(None))
-_ELSEWHERE: Final = frozenset((("sys", "path"), ("sys", "modules"), ("warnings", "filters")))
+_ELSEWHERE: Final = frozenset(
+    (("sys", "path"), ("sys", "modules"), ("warnings", "filters"), ("logging", "root"), ("logging", "_handlers"),
+     ("logging", "_handlerList"), ("logging", "_warnings_showwarning"), ("matplotlib", "rcParams"))
+)  # fmt: skip
+"""What comes otherwise."""
+
+_SEEN_OTHERWISE: Final = frozenset(
+    ("csv", "socket", "matplotlib", "collections", "numbers", "sklearn", "__future__")
+)
+"""Libraries in which nobody sees what is set but those who take it along as a setting, or as registered classes."""
+
+_OF_CLASSES: Final = (
+    FunctionType,
+    classmethod,
+    staticmethod,
+    property,
+    MemberDescriptorType,
+    GetSetDescriptorType,
+)
 _DEEPEST: Final = 4
 _WITH_CLASSES: Final = ("collections.abc", "numbers", "io", "typing", "contextlib", "os", "importlib.abc")
 """Modules with abstract classes for which programs register classes of theirs."""
@@ -75,13 +100,28 @@ def places(tracker: Tracker | None) -> dict[Place, object]:
                 found[OPTION, f"{dotted}:{name}", key] = getattr(holder, key)
         for package in patches.packages_unseen():
             found |= _unseen_in(package)
+        for dotted in tracker.own_modules:
+            found |= _in_own(dotted)
     return found | _loggers() | _registered()
+
+
+def unseen(tracker: Tracker | None, found: Mapping[Place, object]) -> list[str]:
+    """Libraries in which something was set that is not among the places."""
+    if tracker is None:
+        return []
+    tops = {place[1].partition(":")[0].partition(".")[0] for place in found} | _SEEN_OTHERWISE
+    return sorted(tracker.patches.packages_unseen() - tops)
 
 
 def anchored(found: Mapping[Place, object]) -> dict[int, tuple[str, str]]:
     """By their ids, what lies at these places and is stored as what is in it; see Landing.anchor."""
     there = {place: _at(place) for place in found if place[0] == CONTENT}
     return {id(value): ("place", f"{dotted}:{key}") for (_, dotted, key), value in there.items()}
+
+
+def replacing(found: Mapping[Place, object]) -> list[object]:
+    """What was put in the place of something that a library has, and is no longer there in another process."""
+    return [value for place, value in found.items() if place[0] == ATTRIBUTE and type(value) in _CONTAINERS]
 
 
 def at(told_place: str) -> object:
@@ -98,7 +138,7 @@ def put(found: Mapping[Place, object], tracker: Tracker | None) -> None:
         except Exception as error:
             raise NotKept(f"{told(place)} cannot be set: {type(error).__name__}: {error}") from None
         kind, dotted, key = place
-        if tracker is not None and kind in (ATTRIBUTE, CONTENT):
+        if tracker is not None and kind in (ATTRIBUTE, CONTENT) and dotted not in tracker.own_modules:
             tracker.patches.note(dotted, _target(dotted), key, replaced=kind == ATTRIBUTE)
         elif tracker is not None and kind == OPTION:
             home, _, name = dotted.partition(":")
@@ -113,7 +153,7 @@ def _place(dotted: str, key: str, value: Any, *, replaced: bool) -> dict[Place, 
     return {(ATTRIBUTE, dotted, key): value}
 
 
-def _content(value: Any) -> object:
+def _content(value: Any) -> tuple[str, Any] | None:
     """None where it is nothing that things are put into."""
     if type(value) in _CONTAINERS:
         return type(value).__name__, value.copy()
@@ -170,7 +210,7 @@ def _merged(was: Any, now: Any, depth: int) -> Any:
         and (content := _content(now)) is not None
         and not is_of_the_user(type(now))
     ):
-        _fill(was, *content, depth - 1)  # type: ignore[call-arg]
+        _fill(was, *content, depth - 1)
         return was
     return now
 
@@ -221,6 +261,25 @@ def _unseen_in(package: str) -> dict[Place, object]:
         for key in _stored_by_functions(table, dotted):
             if key in table and type(table[key]) in _SCALARS:
                 found[ATTRIBUTE, dotted, key] = table[key]
+    return found
+
+
+def _in_own(dotted: str) -> dict[Place, object]:
+    """All that a module of the user's has besides its functions and classes, and these have besides their methods."""
+    found = dict[Place, object]()
+    for key, value in list(vars(_modules[dotted]).items()):
+        if key[:2] == "__" or type(value) is ModuleType:
+            continue
+        if getattr(value, "__module__", None) == dotted and getattr(value, "__qualname__", None) == key:
+            table = vars(value) if isinstance(value, type) else {}
+            own = {
+                inner: held
+                for inner, held in table.items()
+                if inner[:1] != "_" and type(held) not in _OF_CLASSES
+            }
+            found |= {(ATTRIBUTE, f"{dotted}.{key}", inner): held for inner, held in own.items()}
+        else:
+            found[ATTRIBUTE, dotted, key] = value
     return found
 
 
