@@ -21,7 +21,8 @@ def test_whoever_asks_for_a_copy_that_is_not_there_hears_the_end_at_once() -> No
 
 def test_a_copy_that_is_lent_stays_what_it_was(runtime: PythonRuntime) -> None:
     """What a class does while it is pickled, it does to a fork of the copy."""
-    code = "seen = []\nclass C:\n    def __reduce__(self):\n        seen.append(1)\n        return make, (list(seen),)\n"
+    code = "seen = []\nclass C:\n    def __reduce__(self):\n        seen.append(1)\n"
+    code += "        return make, (list(seen),)\n"
     ran(runtime, f"{code}def make(state):\n    c = C()\n    c.state = state\n    return c\nx = C()")
     ran(runtime, "x = None")
     for _ in range(2):

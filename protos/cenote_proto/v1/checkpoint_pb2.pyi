@@ -261,6 +261,7 @@ class State(_message.Message):
     MODULES_FIELD_NUMBER: _builtins.int
     SETTINGS_FIELD_NUMBER: _builtins.int
     INDEX_FIELD_NUMBER: _builtins.int
+    UNSET_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     python: _builtins.str
     machine: _builtins.str
@@ -296,6 +297,10 @@ class State(_message.Message):
     def index(self) -> _containers.RepeatedCompositeFieldContainer[Global___Indexed]:
         """What the state has, to be compared with what a copy of it has."""
 
+    @_builtins.property
+    def unset(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnkeptThing]:
+        """What was set in libraries, and temporary files, that cannot be stored."""
+
     def __init__(
         self,
         *,
@@ -311,10 +316,11 @@ class State(_message.Message):
         modules: _abc.Iterable[Global___ModuleInUse] | None = ...,
         settings: _abc.Iterable[_builtins.str] | None = ...,
         index: _abc.Iterable[Global___Indexed] | None = ...,
+        unset: _abc.Iterable[Global___UnkeptThing] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["process", b"process"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "index", b"index", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["files", b"files", "groups", b"groups", "hosts", b"hosts", "index", b"index", "machine", b"machine", "modules", b"modules", "names", b"names", "process", b"process", "python", b"python", "settings", b"settings", "step", b"step", "unkept", b"unkept", "unset", b"unset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

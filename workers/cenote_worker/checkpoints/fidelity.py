@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.printable import printable
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
@@ -15,6 +16,9 @@ from cenote_worker.checkpoints.state import State, Unkept
 from cenote_worker.state_index import Indexed, from_message
 from cenote_worker.trace import key_of
 from cenote_worker.trace import name as location_of
+
+_LONGEST: Final = 300
+"""Characters of a name or a reason."""
 
 MAX_MODULES: Final = 1_000
 """Whose versions are compared: each takes a tenth of a millisecond. Busy notebooks use some hundred."""
@@ -102,7 +106,7 @@ def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuil
         number=number,
         step=message.step,
         exact=tuple(variable for variable in exact if variable not in rebuild.names),
-        differing=tuple(_told(each, each.foretold) for each in differing),
+        differing=(*(_told(each, each.foretold) for each in differing), *map(_not_set, message.unset)),
         uncompared=tuple(_told(each, each.unseen or each.untried) for each in uncompared),
         rebuilt=rebuild.names,
         steps=rebuild.steps,
@@ -115,6 +119,11 @@ def _fidelity(number: int, state: State, offered: Iterable[str], rebuild: Rebuil
 
 def _told(indexed: Indexed, reason: str) -> Unkept:
     return Unkept(printable(indexed.spoken), printable(reason), 0)
+
+
+def _not_set(thing: checkpoint_pb2.UnkeptThing) -> Unkept:
+    name, reason = (printable(text[:_LONGEST]) for text in (thing.name, thing.reason))
+    return Unkept(name, reason, 0)
 
 
 def _explained(thing: Unkept, rebuild: Rebuild) -> Unkept:

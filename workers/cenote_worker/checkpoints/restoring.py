@@ -125,7 +125,7 @@ class _Reader:
         yield from self._process(damage)
         given, made = set(rebuild.given_groups(state.groups)), set(rebuild.names)
         for place, group in enumerate(state.groups):
-            if not (place in given or (made and made.issuperset(group.names))):
+            if not (place in given or (group.names and made.issuperset(group.names))):
                 yield from self._variables(group, damage)
 
     def record(self, damage: list[str]) -> bytes:

@@ -7,13 +7,14 @@ both are checked. Storing and loading run user code (`__reduce__`, `__setstate__
 from __future__ import annotations
 
 import builtins
+import decimal
 import importlib
 import os
 import platform
-import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from cenote_worker.content import Content
 from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
 from cenote_worker.in_jail.bounded import bounded_str
-from cenote_worker.in_jail.carrying import hidden_states
-from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Grouped, grouped
+from cenote_worker.in_jail.carrying import hidden_states, library_state
+from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Grouped, Key, grouped
 from cenote_worker.in_jail.checkpointing_handover import Handover
 from cenote_worker.in_jail.checkpointing_index import Pickled, StateIndexing
 from cenote_worker.in_jail.checkpointing_shipment import Shipment
@@ -46,9 +47,9 @@ from cenote_worker.in_jail.lent_parts import LentParts
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.rebuilding import Rebuilding
 from cenote_worker.in_jail.sockets import socket_of
-from cenote_worker.in_jail.streams import CellStream
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.state_index import fill, from_message
+from cenote_worker.trace import file
 
 __builtins__ = BUILTINS
 
@@ -68,6 +69,7 @@ class Checkpointing:
     def __init__(self, kernel: Kernel, workdir: str, send: Send) -> None:
         self._kernel = kernel
         self._workdir = Path(workdir)
+        self._temporary = Path(os.environ.get("TMPDIR", "/tmp"))
         self._send = send
         self._copies = FrozenCopies()
         self._namespace = kernel.namespace
@@ -81,6 +83,8 @@ class Checkpointing:
         """The step whose end it was when it had been put in."""
         self._restored: dict[str, object] = {}
         self._process: dict[str, Any] | None = None
+        self._places: dict[library_state.Place, object] = {}
+        """What was set in libraries, of what is being restored."""
         self._rebuilding: Rebuilding | None = None
         self._files: set[bytes] = set()
         self._lent = LentParts()
@@ -143,15 +147,23 @@ class Checkpointing:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
-        for found in checkpointing_files.walk(self._workdir):
+        temporary = list(checkpointing_files.walk_temporary(self._temporary))
+        if temporary and self._temporary != Path("/tmp"):
+            reason = "the folder for these has another name there"
+            make(state.unset.add, name="paths of temporary files", reason=reason)
+        for found in chain(checkpointing_files.walk(self._workdir), temporary):
             shown = found.message.path.decode("utf-8", "backslashreplace")
             if found.refused:
-                make(state.unkept.add, name=f"file {shown}", reason=found.refused)
+                make(self._things(state, found.message.path).add, name=f"file {shown}", reason=found.refused)
                 continue
             if found.content is not None:
                 found.message.content.CopyFrom(shipment.part(found.content, dense=True))
             state.files.append(found.message)
         shipment.flush()
+
+    def _things(self, state: checkpoint_pb2.State, path: bytes) -> Any:
+        """Where it is noted that this file cannot be stored."""
+        return state.unset if path.startswith(checkpointing_files.TEMPORARY) else state.unkept
 
     def _ship_process(self, shipment: _Way, state: checkpoint_pb2.State, process: dict[str, object]) -> None:
         settings = dump_settings(self._kernel.in_context(hidden_states.take_settings))
@@ -162,23 +174,40 @@ class Checkpointing:
         state.modules.extend(checkpointing_process.modules_in_use(self._began_with.unknown()))
 
     def _ship_index(self, state: checkpoint_pb2.State, done: Grouped, *, apart: bool) -> None:
-        pickled = Pickled(done=done, names=state.names, carried=frozenset(state.settings))
+        pickled = Pickled(done=done, names=state.names, carried=frozenset(self._carried(state, done)))
         for each in self._indexing.of_state(pickled, self._anchor, apart=apart):
             fill(state.index.add(), each)
+
+    def _carried(self, state: checkpoint_pb2.State, done: Grouped) -> Iterator[str]:
+        """What goes along besides variables: states of the process, and locations."""
+        yield from state.settings
+        yield from library_state.locations(key for group in done.groups for key in group.keys)
+        if self._temporary == Path(os.fsdecode(checkpointing_files.TEMPORARY)):
+            yield from (file(os.fsdecode(each.path)) for each in state.files if each.path[:1] == b"/")
 
     def _ship_names(self, shipment: _Way, state: checkpoint_pb2.State) -> Grouped:
         names = [name for name in self._namespace if type(name) is str and name not in NOT_STATE]
         state.names.extend(utf8_texts(names))
         state.hosts.extend(utf8_texts(name for name in names if self._is_stub(name)))
-        done = grouped([name for name in names if name not in state.hosts], self._namespace, self.anchors())
+        places = self._kernel.in_context(lambda: library_state.places(self._kernel.tracker))
+        named = [name for name in names if name not in state.hosts]
+        anchors = self.anchors() | library_state.anchored(places)
+        for value in library_state.replacing(places):
+            anchors.pop(id(value), None)
+        done = grouped(named, self._namespace, anchors, places)
         for group in done.groups:
             stream, *buffers = group.parts
             stored = make(state.groups.add, names=group.names, parts=[shipment.part(stream, dense=True)])
             stored.parts.extend(shipment.parts(buffers, dense=False))
+        for library in library_state.unseen(self._kernel.tracker, places):
+            make(state.unset.add, name=library, reason="what was set in it cannot be looked at")
         if any(type(name) is not str for name in list(self._namespace)):
             state.unkept.add(name="globals()", reason="a key that is no plain text cannot be stored")
-        for name, reason in done.refused.items():
-            make(state.unkept.add, name=name, reason=reason, step=self._writers.get(name, 0))
+        for key, reason in done.refused.items():
+            if isinstance(key, str):
+                make(state.unkept.add, name=key, reason=reason, step=self._writers.get(key, 0))
+            else:
+                make(state.unset.add, name=library_state.told(key), reason=reason)
         for name, reason in self._elsewhere():
             make(state.unkept.add, name=name, reason=reason)
         return done
@@ -203,10 +232,11 @@ class Checkpointing:
         anchors |= {
             id(getattr(builtins, name)): ("helper", name) for name in _HELPERS if hasattr(builtins, name)
         }
-        streams = (("stdout", sys.__dict__.get("stdout")), ("stderr", sys.__dict__.get("stderr")))
         if (tracker := self._kernel.tracker) is not None:
             anchors |= {each: ("library", told) for each, told in tracker.parts_of_libraries().items()}
-        return anchors | {id(s): ("stream", name) for name, s in streams if isinstance(s, CellStream)}
+        anchors[id(self._kernel.in_context(decimal.getcontext))] = "context", "decimal"
+        anchors |= {id(stream): ("stream", name) for name, stream in self._kernel.streams.items()}
+        return anchors
 
     # -- restoring --
 
@@ -254,7 +284,7 @@ class Checkpointing:
                 self._end(end, partial=request.partial)
 
     def _put(self, entries: list[checkpointing_files.Entry]) -> None:
-        checkpointing_files.put(self._workdir, entries)
+        checkpointing_files.put(self._workdir, self._temporary, entries)
         self._files.update(file.path for file, _ in entries)
 
     def _restore_group(self, parts: list[memoryview]) -> None:
@@ -264,10 +294,12 @@ class Checkpointing:
         if self._kernel.tracker is not None:
             self._kernel.tracker.learn(zip(parts, split_digests(bytes(known)), strict=True))
 
-    def _found(self, values: dict[str, object]) -> None:
+    def _found(self, values: dict[Key, object]) -> None:
         """Names are bound as they come: code that runs while others are rebuilt may ask for them."""
-        self._restored.update(values)
-        self._namespace.update(values)
+        names = {key: value for key, value in values.items() if isinstance(key, str)}
+        self._places.update((key, value) for key, value in values.items() if not isinstance(key, str))
+        self._restored.update(names)
+        self._namespace.update(names)
 
     def _take_process(self, parts: list[memoryview]) -> None:
         self._process = load(parts, self.landing())
@@ -282,13 +314,13 @@ class Checkpointing:
         self._take_process(whole.process)
         there = self._restored.keys() | self._begun().made.keys()
         for names, parts in whole.groups:
-            if there.issuperset(names):
+            if names and there.issuperset(names):
                 continue
             try:
                 self._found(load(parts, self.landing()))
             except Exception as error:
                 if not partial:
-                    named = ", ".join(names[:_MOST_NAMED])
+                    named = ", ".join(names[:_MOST_NAMED]) or "what was set in libraries"
                     raise NotKept(f"{named}: it cannot be rebuilt: {type(error).__name__}: {error}") from None
 
     def landing(self) -> Landing:
@@ -303,12 +335,16 @@ class Checkpointing:
                 return self._kernel.module
             case "helper":
                 return vars(builtins)[name]
+            case "context":
+                return self._kernel.in_context(decimal.getcontext)
+            case "place":
+                return library_state.at(name)
             case "library" if self._kernel.tracker is not None:
                 return self._kernel.tracker.part_of_library(name)
             case "library":
                 dotted, _, key = name.partition(":")
                 return vars(importlib.import_module(dotted))[key]
-        return vars(sys)[name]
+        return self._kernel.streams[name]
 
     def _begun(self) -> Rebuilding:
         """Of the restore that is under way, with what was there before it."""
@@ -345,13 +381,22 @@ class Checkpointing:
             settings = load_settings(self._process)
             self._kernel.in_context(lambda: hidden_states.put_settings(settings))
             hidden_states.put({"warnings": self._process["warnings"]})  # imports have added their own
+            self._put_places(partial=partial)
             checkpointing_process.draw_on(self._process)
         if end.draw_anew:
             draw_anew()
         self.differing = self._indexing.compared(expected, draws_anew=end.draw_anew)
         self._restored, self._process, self._step = {}, None, end.step
+        self._places = {}
         self.restored_at = end.head or end.step
         self._rebuilding, self._files = None, set()
+
+    def _put_places(self, *, partial: bool) -> None:
+        try:
+            self._kernel.in_context(lambda: library_state.put(self._places, self._kernel.tracker))
+        except NotKept:
+            if not partial:
+                raise
 
 
 def _delivered(request: jail_pb2.RestorePiece, descriptors: list[int]) -> list[Content]:

@@ -1,4 +1,4 @@
-"""Files of the working directory, on their way into a checkpoint and out of one."""
+"""Files of the working directory, and temporary ones, on their way into a checkpoint and out of one."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from cenote_proto.scalars import MAX_UINT64
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.tracking.files import KEPT_FILES
 
 __builtins__ = BUILTINS
 
@@ -39,15 +41,31 @@ _First = dict[tuple[int, int], bytes]
 """Of files that have several names: the first one, by device and inode."""
 
 
+TEMPORARY: Final = b"/tmp/"
+"""How the path of a temporary file begins, wherever the folder for these is; the others are relative."""
+
+_NOT_KEPT: Final = frozenset((KEPT_FILES, ".cache", ".matplotlib"))
+"""What is in that folder and can be made again."""
+
+
 def walk(top: Path) -> Iterator[Found]:
     """Everything below a folder, each folder before what is in it. A process that a cell has started may be at work
     there: what it removes meanwhile is not there, and what it adds may be missed."""
-    return _walk(top, _paths_in(top), {})
+    return _walk(top, _paths_in(top), {}, b"")
 
 
-def _walk(top: Path, paths: list[Path], first: _First) -> Iterator[Found]:
+def walk_temporary(top: Path) -> Iterator[Found]:
+    """The same of the folder for temporary files, but for what is Cenote's or a cache there."""
+    try:
+        paths = [path for path in _paths_in(top) if path.name not in _NOT_KEPT]
+    except OSError:
+        return
+    yield from _walk(top, paths, {}, TEMPORARY)
+
+
+def _walk(top: Path, paths: list[Path], first: _First, prefix: bytes) -> Iterator[Found]:
     for path in paths:
-        message = checkpoint_pb2.StoredFile(path=os.fsencode(path.relative_to(top)))
+        message = checkpoint_pb2.StoredFile(path=prefix + os.fsencode(path.relative_to(top)))
         inner = list[Path]()
         try:
             found = _found(path, message, first)
@@ -58,7 +76,7 @@ def _walk(top: Path, paths: list[Path], first: _First) -> Iterator[Found]:
         except OSError as error:
             found = Found(message, refused=error.strerror or str(error))
         yield found
-        yield from _walk(top, inner, first)
+        yield from _walk(top, inner, first, prefix)
 
 
 def _paths_in(folder: Path) -> list[Path]:
@@ -115,16 +133,22 @@ def with_contents(files: Iterable[checkpoint_pb2.StoredFile], contents: Iterable
     ]
 
 
-def put(top: Path, entries: Iterable[Entry]) -> None:
+def put(top: Path, temporary: Path, entries: Iterable[Entry]) -> None:
     """Makes these entries, whose folders came before. Raises OSError."""
+
+    def placed(path: bytes) -> Path:
+        inner = path.removeprefix(TEMPORARY)
+        return (top if inner == path else temporary) / os.fsdecode(inner)
+
     for file, content in entries:
-        path = top / os.fsdecode(file.path)
+        path = placed(file.path)
         if file.kind == checkpoint_pb2.StoredFile.FOLDER:
             path.mkdir(exist_ok=True)
             path.chmod(file.mode | stat.S_IRWXU)
         elif file.kind == checkpoint_pb2.StoredFile.LINK:
-            path.symlink_to(os.fsdecode(file.target))
-        elif content is not None and not (file.target and _named_again(top / os.fsdecode(file.target), path)):
+            if not path.is_symlink():  # steps that were run again may have made it
+                path.symlink_to(os.fsdecode(file.target))
+        elif content is not None and not (file.target and _named_again(placed(file.target), path)):
             _write(path, content, file)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, ModuleType
 
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, pickled
@@ -36,56 +36,80 @@ _Memo = dict[int, tuple[int, object]]
 """Of a pickler: what it met, by identity."""
 
 
+Key = str | tuple[str, str, str]
+"""A name, or a place where something was set; see `carrying/library_state.py`."""
+
+
 @dataclass(frozen=True, slots=True)
 class PickledGroup:
-    """names: in the order of the namespace. parts: the stream, then the buffers."""
+    """keys: names in the order of the namespace, and places of libraries. parts: the stream, then the buffers."""
 
-    names: tuple[str, ...]
+    keys: tuple[Key, ...]
     parts: tuple[memoryview, ...]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(key for key in self.keys if isinstance(key, str))
 
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """refused: names of values that cannot be stored, with the reason."""
+    """refused: names of values that cannot be stored, with the reason; and places."""
 
     groups: tuple[PickledGroup, ...]
-    refused: Mapping[str, str]
+    refused: Mapping[Key, str]
 
 
-def grouped(names: Iterable[str], namespace: Mapping[str, object], anchors: Anchors) -> Grouped:
-    """Pickles of the named values. Never raises for what they do."""
-    return _Grouping(namespace, anchors).of(names)
+def grouped(
+    names: Iterable[str],
+    namespace: Mapping[str, object],
+    anchors: Anchors,
+    places: Mapping[tuple[str, str, str], object] = MappingProxyType({}),
+) -> Grouped:
+    """Pickles of the named values, and of what was set in libraries. Never raises for what they do."""
+    return _Grouping(namespace, anchors, places).of([*names, *places])
 
 
 class _Grouping:
     """One pass over a namespace. Memos are kept to its end: they keep what they name alive, so that ids stay true."""
 
-    def __init__(self, namespace: Mapping[str, object], anchors: Anchors) -> None:
+    def __init__(
+        self,
+        namespace: Mapping[str, object],
+        anchors: Anchors,
+        places: Mapping[tuple[str, str, str], object],
+    ) -> None:
         self._namespace = namespace
+        self._places = places
         self._anchors = anchors
-        self._owners: dict[int, str] = {}
-        self._leaders: dict[str, str] = {}
+        self._owners: dict[int, Key] = {}
+        self._leaders: dict[Key, Key] = {}
         self._memos: list[object] = []
-        self._pickles: dict[str, PickledGroup] = {}
-        self._refused: dict[str, str] = {}
+        self._pickles: dict[Key, PickledGroup] = {}
+        self._refused: dict[Key, str] = {}
 
-    def of(self, names: Iterable[str]) -> Grouped:
-        atoms: list[str] = []
-        for name in names:
-            value = self._namespace[name]
-            if _is_small_atom(value):
+    def of(self, keys: Iterable[Key]) -> Grouped:
+        atoms: list[Key] = []
+        for name in keys:
+            value = self._value(name)
+            if isinstance(name, str) and _is_small_atom(value):
                 atoms.append(name)
             else:
                 self._add(name, value)
         # Code that runs while values are rebuilt, as `__setstate__`, finds functions and classes by their names.
-        code = {name for name, value in self._namespace.items() if isinstance(value, type | FunctionType)}
+        code: set[Key] = {
+            name for name, value in self._namespace.items() if isinstance(value, type | FunctionType)
+        }
         ordered = sorted(self._members().values(), key=lambda members: not code.issuperset(members))
         groups = [self._joined(members) for members in ordered]
         if atoms:
             groups.insert(0, self._pickled(tuple(atoms))[0])
         return Grouped(tuple(groups), self._refused)
 
-    def _add(self, name: str, value: object) -> None:
+    def _value(self, key: Key) -> object:
+        return self._namespace[key] if isinstance(key, str) else self._places[key]
+
+    def _add(self, name: Key, value: object) -> None:
         try:
             if value is self._namespace:
                 raise NotKept("it is the namespace itself")
@@ -104,28 +128,28 @@ class _Grouping:
         for met in memo:
             self._owners.setdefault(met, name)
 
-    def _pickled(self, names: tuple[str, ...]) -> tuple[PickledGroup, _Memo]:
-        parts, met = pickled({name: self._namespace[name] for name in names}, self._namespace, self._anchors)
-        return PickledGroup(names, tuple(parts)), met
+    def _pickled(self, keys: tuple[Key, ...]) -> tuple[PickledGroup, _Memo]:
+        parts, met = pickled({key: self._value(key) for key in keys}, self._namespace, self._anchors)
+        return PickledGroup(keys, tuple(parts)), met
 
     # -- who belongs to whom --
 
-    def _leader(self, name: str) -> str:
+    def _leader(self, name: Key) -> Key:
         while (leader := self._leaders[name]) != name:
             self._leaders[name] = self._leaders[leader]
             name = leader
         return name
 
-    def _join(self, one: str, other: str) -> None:
+    def _join(self, one: Key, other: Key) -> None:
         self._leaders[self._leader(other)] = self._leader(one)
 
-    def _members(self) -> dict[str, list[str]]:
-        members: dict[str, list[str]] = {}
+    def _members(self) -> dict[Key, list[Key]]:
+        members: dict[Key, list[Key]] = {}
         for name in self._leaders:
             members.setdefault(self._leader(name), []).append(name)
         return members
 
-    def _joined(self, members: list[str]) -> PickledGroup:
+    def _joined(self, members: list[Key]) -> PickledGroup:
         if len(members) == 1:
             return self._pickles[members[0]]
         return self._pickled(tuple(members))[0]

@@ -47,6 +47,7 @@ from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
 from cenote_worker.in_jail.instances_kept import InstancesKept, fill_bare, held_by
 from cenote_worker.in_jail.leftovers import reduced_leftover
+from cenote_worker.in_jail.own_objects import fill_own, is_known, own_object, own_objects
 from cenote_worker.in_jail.rows import reduced_row
 from cenote_worker.in_jail.stale_keys_unsafe import KeysNotKeptError, fill, stale_tables
 from cenote_worker.late_types_unsafe import class_of_table, reduced_late_type
@@ -101,6 +102,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._bare: set[int] = set()
         self._owned = owned
         self._axes = axes or {}
+        self._own_objects = dict[type, dict[int, str]]()
         self._own_memory: set[int] = set()
         """Plain arrays over memory that an array of another class owns, which is made as a view of such a one."""
         self._asked = asked
@@ -135,6 +137,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return Landing.anchor, self._anchors[id(obj)]
         if id(obj) in self._axes:
             return Landing.axis, (self._axes[id(obj)], *obj.__reduce__())
+        if (own := self._of_library(obj)) is not None:
+            return own
         if kind is CACHED and (
             obj.__module__ == "__main__" or obj.__wrapped__.__globals__ is self._namespace
         ):
@@ -189,6 +193,22 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return instance
         reduced = super().reducer_override(obj)
         return reduced_class(obj, reduced, numbered=False) if isinstance(obj, type) else reduced
+
+    def _of_library(self, obj: Any) -> tuple[Any, ...] | None:
+        """An object that a library has for itself, and what it has there, as far as that can be pickled."""
+        kind = type(obj)
+        own = self._own_objects.get(kind)
+        if own is None:
+            own = self._own_objects[kind] = {} if kind in self.dispatch_table else own_objects(kind)
+        if not own or id(obj) not in own:
+            return None
+        if is_known(kind):
+            return own_object, (own[id(obj)],)
+        table, _, _ = held_by(obj)
+        if not table or kind in self._asked:
+            return None
+        self.instances.last = kind
+        return own_object, (own[id(obj)], kind), table, None, None, fill_own
 
     def _function(self, function: types.FunctionType, home: tuple[str, ...]) -> Any:
         """Its cells are filled afterwards: they may hold the function itself. home: see Landing.function."""

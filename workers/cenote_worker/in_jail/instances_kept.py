@@ -13,15 +13,16 @@ no method of its class speaks of: these a program has set.
 from __future__ import annotations
 
 import copyreg
+import logging
 import opcode
 import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
+from pathlib import Path
 from types import BuiltinFunctionType, CodeType, MemberDescriptorType
 from typing import Any, Final
 
-from cenote_worker.classes_by_value_unsafe import goes_by_value
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.tracking.own_modules import is_of_library
 
@@ -85,7 +86,9 @@ class InstancesKept:
     def _way(self, kind: type) -> _Way | None:
         if not kind.__flags__ & _PYTHON_MADE or issubclass(kind, type | BaseException | Enum):
             return None
-        own = [each for each in kind.__mro__ if _is_of_the_user(each)]
+        if issubclass(kind, logging.Handler):
+            return _reduced_handler
+        own = [each for each in kind.__mro__ if is_of_the_user(each)]
         says = any(_PROTOCOL & vars(each).keys() for each in own)
         library_says = says_how_to_pickle(kind)
         core = _core(kind)
@@ -104,6 +107,8 @@ class InstancesKept:
                 )
             ):
                 return self._bare(core, says)
+        if core is object and not (says or library_says) and hasattr(kind, "__getattr__"):
+            return self._bare(core, says=False)  # which pickle would ask before there is anything in it
         reduces = core.__reduce__ is not object.__reduce__ or core.__reduce_ex__ is not object.__reduce_ex__
         if kind.__dictoffset__ and (says or library_says or reduces):
             return self._completed if own else self._with_what_was_set
@@ -164,6 +169,35 @@ def bare(kind: Any, core: Any, *raw: Any) -> Any:
     return core.__new__(kind, *raw)
 
 
+def _reduced_handler(obj: Any) -> _Reduced:
+    """A handler of `logging`, with a lock of its own. One that writes to a file opens it again, and goes on there."""
+    table = dict(vars(obj))
+    table.pop("lock", None)
+    is_open = False
+    if isinstance(obj, logging.FileHandler):
+        stream = table["stream"]
+        is_open = stream is not None and not stream.closed
+        table["stream"] = None
+        here = f"{Path.cwd()}/"
+        table["baseFilename"] = table["baseFilename"].removeprefix(here)
+    return bare, (type(obj), object), (table, is_open), None, None, fill_handler
+
+
+def fill_handler(obj: Any, state: tuple[dict[str, Any], bool]) -> None:
+    table, is_open = state
+    vars(obj).update(table)
+    obj.createLock()
+    logging._addHandlerRef(obj)  # type: ignore[attr-defined]
+    if obj.name:
+        logging._handlers[obj.name] = obj  # type: ignore[attr-defined]
+    if isinstance(obj, logging.FileHandler):
+        obj.baseFilename = str(Path.cwd() / obj.baseFilename)
+        if is_open:
+            mode, obj.mode = obj.mode, obj.mode.replace("w", "a").replace("x", "a")
+            obj.stream = obj._open()
+            obj.mode = mode
+
+
 def held_by(obj: Any) -> tuple[dict[str, Any] | None, dict[str, Any], None]:
     """What an instance has besides the content of its built-in class, as `fill_bare` takes it."""
     return _table(obj), dict(_slots(obj)), None
@@ -216,23 +250,24 @@ def says_how_to_pickle(cls: type, *, alone: bool = False) -> bool:
     alone: without its base classes.
     """
     bases = (cls,) if alone else cls.__mro__
-    python_made = (each for each in bases if each.__flags__ & _PYTHON_MADE and not _is_of_the_user(each))
+    python_made = (each for each in bases if each.__flags__ & _PYTHON_MADE and not is_of_the_user(each))
     return any(_PROTOCOL & vars(each).keys() for each in python_made)
 
 
-def _is_of_the_user(cls: type) -> bool:
+def is_of_the_user(cls: type) -> bool:
+    """Whether a class is written in Python, and not in a library."""
     if not cls.__flags__ & _PYTHON_MADE or cls.__module__ == "builtins":
         return False
-    if goes_by_value(cls):
+    if cls.__module__ == "__main__" or cls.__module__ not in _modules:
         return True
-    file = getattr(_modules.get(cls.__module__), "__file__", None)
+    file = getattr(_modules[cls.__module__], "__file__", None)
     return type(file) is str and not is_of_library(file)
 
 
 def _sets_table(cls: type) -> bool:
     """Whether its code may give several instances one dictionary of attributes."""
     methods = (getattr(value, "__code__", None) for value in vars(cls).values())
-    return _is_of_the_user(cls) and any(
+    return is_of_the_user(cls) and any(
         type(code) is CodeType and "__dict__" in code.co_names and _STORES in code.co_code[::2]
         for code in methods
     )

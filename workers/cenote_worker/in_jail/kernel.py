@@ -78,6 +78,8 @@ class Kernel:
         self._interrupts = Interrupts()
         self._interrupts.install()
         stdout, stderr = CellStream(self._output, "stdout"), CellStream(self._output, "stderr")
+        self.streams = {"stdout": stdout, "stderr": stderr}
+        """What cells print to, by the names that these have in `sys`."""
         self._process = ProcessState(stdout, stderr, self._interrupts)
         self._compiler = CellCompiler(limits.cell_sources)
         self._runner = CellRunner(self.namespace, self._interrupts)

@@ -145,6 +145,12 @@ class Patches:
         self._by_origin = set[str]()
         """Of those, what a comparison has found: the same step makes the same of them."""
         self._features = frozenset[str]()
+        self.replaced = set[tuple[str, str]]()
+        """Of what was set, by the same name and the attribute's, what is another object than the library had."""
+        self.changed = dict[tuple[str, str], object]()
+        """Objects of modules in which something is otherwise that cannot be looked at, by the same."""
+        self.set_on = set[tuple[str, str, str]]()
+        """Attributes of such objects that were set: the module, the object's name there, and the attribute's."""
         self.met: dict[int, Part] = {}
         """By their ids: objects of libraries that code has spoken of, and that a user's name may lead to."""
 
@@ -249,11 +255,13 @@ class Patches:
         self._meet(facts, own_modules)
         for chain in facts.chains:
             owner, _, key = chain.removesuffix("=").rpartition(".")
-            if chain[-1:] == "=" and (holder := self._holder(owner, own_modules)):
+            if chain[-1:] == "=" and (holder := self._holder(owner, key, own_modules)):
                 unseen.add(holder)
-            if chain[-1:] == "=" and (found := self._resolve(owner)) is not None:
-                for dotted in [dotted for dotted, (known, _) in before.tables.items() if known is found]:
-                    self._keys(dotted, found).add(key)
+            found = self._resolve(owner) if chain[-1:] == "=" else None
+            # It may be imported here for the first time.
+            if found is not None and (dotted := self._library_name(found, own_modules)):
+                self._keys(dotted, found).add(key)
+                self.replaced.add((dotted, key))
         for (dotted, key), home, held in self._containers(facts, own_modules):
             if not _same(before.containers.get((dotted, key)), items_of(held, _SPOKEN_OF)):
                 self._keys(dotted, home).add(key)
@@ -268,6 +276,7 @@ class Patches:
                     continue
                 if by_name or not _is_wrapped(was.get(key), value):
                     self._keys(dotted, target).add(key)
+                    self.replaced.add((dotted, key))
         return unseen | self._on_new(before, facts, met, own_modules)
 
     def _on_new(
@@ -304,14 +313,15 @@ class Patches:
             return value.__globals__ is self._namespace
         return "__get__" not in {key for base in mro(type(value)) for key in attributes(base)}
 
-    def _holder(self, chain: str, own_modules: Mapping[str, ModuleType]) -> str:
+    def _holder(self, chain: str, key: str, own_modules: Mapping[str, ModuleType]) -> str:
         """The module of a library that has an object on which something was set; empty if it is no such object."""
-        owner, _, _ = chain.rpartition(".")
+        owner, _, name = chain.rpartition(".")
         held, home = self._resolve(chain), self._resolve(owner) if owner else None
         dotted = self._library_name(home, own_modules)
         if not dotted or held is None or is_module(held) or is_class(held) or dotted in _SET_BY_ATTRIBUTES:
             return ""
         self._keys(dotted, home)
+        self.set_on.add((dotted, name, key))
         self._unseen[dotted] = fresh()
         return dotted
 
@@ -385,10 +395,13 @@ class Patches:
                 if (dotted, key) in _ELSEWHERE:
                     continue
                 keys, value = self._keys(dotted, target), vars(target).get(key)
+                if key not in was or key not in now or was[key][0] is not now[key][0]:
+                    self.replaced.add((dotted, key))
                 if is_plain(value) and not (value is not None and is_class(value)):
                     keys.add(key)
                 else:
                     unseen.add(dotted)
+                    self.changed[dotted, key] = target
                     self._unseen[dotted] = fresh()
         return unseen
 
@@ -441,6 +454,22 @@ class Patches:
             for dotted, (target, keys) in self.found.items()
             if dotted not in self._called and dotted != _FUTURE
         }
+
+    def set_there(self) -> Iterator[tuple[str, object, str]]:
+        """What was set, and where: a dotted name, what has it, and the name of an attribute."""
+        for dotted, (target, keys) in self.found.items():
+            yield from ((dotted, target, key) for key in sorted(keys))
+        yield from ((dotted, target, key) for (dotted, key), target in self.changed.items())
+
+    def packages_unseen(self) -> frozenset[str]:
+        """Libraries in which something was set that nobody has seen."""
+        return frozenset(dotted.partition(".")[0] for dotted in self._unseen if dotted in _modules)
+
+    def note(self, dotted: str, target: object, key: str, *, replaced: bool) -> None:
+        """This was set on it, as a former process has seen."""
+        self._keys(dotted, target).add(key)
+        if replaced:
+            self.replaced.add((dotted, key))
 
     def values(self, dotted: str) -> dict[str, object]:
         """The attributes that were set, as they are now."""

@@ -16,6 +16,7 @@ from cenote_worker.tracking.budget import Budget
 from cenote_worker.tracking.files import Files
 from cenote_worker.tracking.index import StateIndexer, index_of_copy
 from cenote_worker.tracking.own_modules import OwnModules
+from cenote_worker.tracking.patches import Patches
 from cenote_worker.tracking.picture import Picture, fresh
 from cenote_worker.tracking.watch import MIN_SECONDS, Watch
 
@@ -111,6 +112,11 @@ class Tracker:
         """Raises KeyError, and ImportError."""
         dotted, _, key = told.partition(":")
         return self._album.patches.meet(dotted, key)
+
+    @property
+    def patches(self) -> Patches:
+        """What was set in libraries."""
+        return self._album.patches
 
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""

@@ -41,7 +41,10 @@ def put(taken: Mapping[str, object]) -> None:
         raise
 
 
-SETTINGS: Final = ("logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch")
+SETTINGS: Final = (
+    "logging", "locale", "process", "matplotlib", "pandas", "decimal", "numpy", "torch", "socket", "csv", "colormaps",
+    "sklearn",
+)  # fmt: skip
 """How the process and its libraries are set; the other states are where programs are, and which numbers they draw."""
 
 
@@ -255,6 +258,75 @@ def _take_matplotlib() -> object:
     return {key: value for key, value in dict.items(matplotlib.rcParams) if type(value) is not object}
 
 
+def _put_decimal(wanted: decimal.Context) -> None:
+    """Into the present context, to which names of the user's may lead."""
+    present = decimal.getcontext()
+    for key in ("prec", "rounding", "Emin", "Emax", "capitals", "clamp"):
+        setattr(present, key, getattr(wanted, key))
+    present.traps.update(wanted.traps)
+    present.flags.update(wanted.flags)
+
+
+def _take_csv() -> object:
+    """Dialects, and how long a field may be."""
+    csv = sys.modules.get("_csv")
+    if csv is None:
+        return None
+    dialects = {name: csv.get_dialect(name) for name in csv.list_dialects() if type(name) is str}
+    told = {name: {key: getattr(each, key) for key in _OF_DIALECTS} for name, each in dialects.items()}
+    return told, csv.field_size_limit()
+
+
+_OF_DIALECTS: Final = (
+    "delimiter", "doublequote", "escapechar", "lineterminator", "quotechar", "quoting", "skipinitialspace", "strict",
+)  # fmt: skip
+
+
+def _put_csv(taken: tuple[dict[str, dict[str, Any]], int]) -> None:
+    csv = importlib.import_module("csv")
+    dialects, limit = taken
+    for name in set(csv.list_dialects()) - dialects.keys():
+        csv.unregister_dialect(name)
+    for name, told in dialects.items():
+        csv.register_dialect(name, **told)
+    csv.field_size_limit(limit)
+
+
+def _take_socket() -> object:
+    socket = sys.modules.get("socket")
+    return None if socket is None else (socket.getdefaulttimeout(),)
+
+
+def _put_socket(taken: tuple[float | None]) -> None:
+    importlib.import_module("socket").setdefaulttimeout(*taken)
+
+
+def _take_sklearn() -> object:
+    config = sys.modules.get("sklearn._config")
+    return None if config is None else config.get_config()
+
+
+def _put_sklearn(wanted: dict[str, Any]) -> None:
+    importlib.import_module("sklearn._config").set_config(**wanted)
+
+
+def _take_colormaps() -> object:
+    """Those that programs have registered."""
+    module = sys.modules.get("matplotlib.cm")
+    if module is None:
+        return None
+    registry = module._colormaps
+    return {name: registry[name] for name in registry if name not in registry._builtin_cmaps}
+
+
+def _put_colormaps(wanted: Mapping[str, Any]) -> None:
+    registry = importlib.import_module("matplotlib.cm")._colormaps
+    for name in set(registry) - set(registry._builtin_cmaps) - wanted.keys():
+        registry.unregister(name)
+    for name, each in wanted.items():
+        registry.register(each, name=name, force=True)
+
+
 def _put_matplotlib(parameters: Mapping[str, object]) -> None:
     dict.update(importlib.import_module("matplotlib").rcParams, parameters)
 
@@ -272,7 +344,11 @@ _STATES: Final[Mapping[str, _Carried]] = {
     "process": (_take_identity, _put_identity),
     "matplotlib": (_take_matplotlib, _put_matplotlib),
     "pandas": (_take_pandas, _put_pandas),
-    "decimal": (lambda: decimal.getcontext().copy(), decimal.setcontext),
+    "decimal": (lambda: decimal.getcontext().copy(), _put_decimal),
     "numpy": (_take_numpy, _put_numpy),
     "torch": (_take_torch, _put_torch),
+    "csv": (_take_csv, _put_csv),
+    "socket": (_take_socket, _put_socket),
+    "sklearn": (_take_sklearn, _put_sklearn),
+    "colormaps": (_take_colormaps, _put_colormaps),
 }
