@@ -109,8 +109,7 @@ def parse_state(message: checkpoint_pb2.State, limit: int, *, cut: bool = True) 
     """
     part = stored_part if cut else _whole
     things = (message.names, message.groups, message.files, message.unkept, message.hosts, message.modules)
-    things += (message.settings, message.index, message.unset)
-    if any(len(thing) > MAX_THINGS for thing in things):
+    if any(len(each) > MAX_THINGS for each in (*things, message.settings, message.index, message.unset)):
         raise ProtocolViolation(f"a state of more than {MAX_THINGS} variables or files")
     if message.step > MAX_STEP:
         raise ProtocolViolation("a state behind more steps than anybody can take")

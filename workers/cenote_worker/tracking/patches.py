@@ -147,7 +147,7 @@ class Patches:
         self._features = frozenset[str]()
         self.replaced = set[tuple[str, str]]()
         """Of what was set, by the same name and the attribute's, what is another object than the library had."""
-        self.changed = dict[tuple[str, str], object]()
+        self.altered = dict[tuple[str, str], object]()
         """Objects of modules in which something is otherwise that cannot be looked at, by the same."""
         self.set_on = set[tuple[str, str, str]]()
         """Attributes of such objects that were set: the module, the object's name there, and the attribute's."""
@@ -401,7 +401,7 @@ class Patches:
                     keys.add(key)
                 else:
                     unseen.add(dotted)
-                    self.changed[dotted, key] = target
+                    self.altered[dotted, key] = target
                     self._unseen[dotted] = fresh()
         return unseen
 
@@ -459,7 +459,7 @@ class Patches:
         """What was set, and where: a dotted name, what has it, and the name of an attribute."""
         for dotted, (target, keys) in self.found.items():
             yield from ((dotted, target, key) for key in sorted(keys))
-        yield from ((dotted, target, key) for (dotted, key), target in self.changed.items())
+        yield from ((dotted, target, key) for (dotted, key), target in self.altered.items())
 
     def packages_unseen(self) -> frozenset[str]:
         """Libraries in which something was set that nobody has seen."""

@@ -25,7 +25,8 @@ from typing import Any, Final
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.instances_kept import is_of_the_user
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.trace import Location, module
+from cenote_worker.trace import Location
+from cenote_worker.trace import module as location_of
 from cenote_worker.tracking.insides import LARGE
 from cenote_worker.tracking.tracker import Tracker
 
@@ -110,7 +111,7 @@ def locations(keys: Iterable[object]) -> Iterator[Location]:
     """Of modules and classes in which something was set that is stored. keys: names, and places."""
     for key in keys:
         if isinstance(key, tuple) and key[0] in (ATTRIBUTE, CONTENT, OPTION):
-            yield module(key[1].partition(":")[0])
+            yield location_of(key[1].partition(":")[0])
 
 
 def unseen(tracker: Tracker | None, found: Mapping[Place, object]) -> list[str]:
@@ -179,7 +180,8 @@ def _put(place: Place, value: Any) -> None:
         elif key in vars(_target(dotted)):
             delattr(_target(dotted), key)
     elif kind == CONTENT:
-        _fill(_at(place), *value, _DEEPEST)
+        kind, content = value
+        _fill(_at(place), kind, content, _DEEPEST)
     elif kind == OPTION:
         home, _, name = dotted.partition(":")
         setattr(getattr(importlib.import_module(home), name), key, value)
@@ -189,7 +191,7 @@ def _put(place: Place, value: Any) -> None:
         logging.captureWarnings(True)
     elif kind == REGISTERED:
         for each in value:
-            abc.ABCMeta.register(_target(dotted), each)  # type: ignore[arg-type]
+            abc.ABCMeta.register(_target(dotted), each)
 
 
 def _fill(there: Any, kind: str, content: Any, depth: int) -> None:
