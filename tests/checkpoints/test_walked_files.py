@@ -72,5 +72,5 @@ def test_a_file_of_any_time(tmp_path: Path, seconds: int) -> None:
     os.utime(here / "a", ns=(0, seconds * 10**9 + 7))
     (found,) = walk(here)
     message = type(found.message).FromString(found.message.SerializeToString())
-    put(there, [(message, memoryview(b"a"))])
+    put(there, tmp_path / "temporary", [(message, memoryview(b"a"))])
     assert (here / "a").stat().st_mtime_ns == (there / "a").stat().st_mtime_ns

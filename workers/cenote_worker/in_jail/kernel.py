@@ -86,7 +86,10 @@ class Kernel:
         self._failures = Failures(self._compiler, limits)
         self._displays = Displays(self._output, limits)
         self._magics = Magics(self.namespace)
-        self._tracking = CellTracking(self.namespace) if tracking else None
+        self.between_cells = BetweenCells()
+        self._tracking = (
+            CellTracking(self.namespace, lambda: self.between_cells.is_collecting) if tracking else None
+        )
         self._reply: str | None = None
         self._complaints = 0
         self._unraisable = 0
@@ -96,7 +99,6 @@ class Kernel:
         self._used: Collection[str] = ()
         self._notes: list[str] = []
         self._install_helpers()
-        self.between_cells = BetweenCells()
         if guarded:
             self.between_cells.guard()
             sys.unraisablehook = self._show_unraisable

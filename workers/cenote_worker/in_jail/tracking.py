@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
@@ -26,9 +27,10 @@ _FAILED = "watching it failed"
 class CellTracking:
     """Watches the cells of the common namespace. Names of an author's own are not watched."""
 
-    def __init__(self, namespace: dict[str, object]) -> None:
+    def __init__(self, namespace: dict[str, object], is_collecting: Callable[[], bool]) -> None:
+        """is_collecting: whether the cells have the garbage collector on."""
         self._namespace = namespace
-        self.tracker = Tracker(namespace, str(Path.cwd()))
+        self.tracker = Tracker(namespace, str(Path.cwd()), is_collecting=is_collecting)
         self._watch: Watch | None = None
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None

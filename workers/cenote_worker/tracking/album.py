@@ -5,7 +5,8 @@ A picture holds until something could have changed its object: the next step tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Set
+import gc
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from types import ModuleType
 from typing import Final
@@ -54,13 +55,17 @@ class Album:
     """Of one namespace."""
 
     def __init__(
-        self, namespace: dict[str, object], own_modules: OwnModules, untouched: Untouched | None = None
+        self,
+        namespace: dict[str, object],
+        own_modules: OwnModules,
+        untouched: Untouched | None = None,
+        is_collecting: Callable[[], bool] = gc.isenabled,
     ) -> None:
-        """untouched: what tells memory that need not be read."""
+        """untouched: what tells memory that need not be read. is_collecting: see `LibraryState`."""
         self.namespace = namespace
         self.own_modules = own_modules
         self.patches = Patches(namespace)
-        self.libraries = LibraryState()
+        self.libraries = LibraryState(is_collecting)
         self.handlers = Handlers()
         self.untouched = untouched if untouched is not None else Untouched()
         self._pictures: dict[Location, Picture] = {}

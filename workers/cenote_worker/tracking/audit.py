@@ -23,7 +23,7 @@ __builtins__ = BUILTINS
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _WRITING_LETTERS: Final = frozenset("wax+")
-_getframe, _get_ident = sys._getframe, _thread.get_ident
+_getframe, _get_ident, _add_hook = sys._getframe, _thread.get_ident, sys.addaudithook
 _modules = sys.modules
 _readlink, _join = os.readlink, os.path.join
 _MANY: Final = 5_000
@@ -322,7 +322,7 @@ def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
     _listener = listener
     if not _installed:
         _installed = True
-        sys.addaudithook(_hook)
+        _add_hook(_hook)
 
 
 def _hook(event: str, arguments: tuple[object, ...]) -> None:

@@ -414,8 +414,8 @@ def tables_of(library: str, index: Index) -> dict[str, tuple[object, int]]:
 _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
 
 
-def of_the_process() -> dict[str, object]:
-    """What code in C of the standard library keeps, by the module that sets it."""
+def of_the_process(is_collecting: bool) -> dict[str, object]:
+    """What code in C of the standard library keeps, by the module that sets it. is_collecting: what `gc` has been told."""
     found: dict[str, object] = {
         "sys": (
             sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits(),
@@ -423,7 +423,7 @@ def of_the_process() -> dict[str, object]:
         ),
         "builtins": hash(tuple((key, id(each)) for key, each in _builtins.items() if key != "_")),
         "threading": (threading.stack_size(), id(threading.excepthook)),
-        "gc": (gc.isenabled(), gc.get_threshold(), gc.get_debug()),
+        "gc": (is_collecting, gc.get_threshold(), gc.get_debug()),
     }  # fmt: skip
     for library, look_at in _OF_PROCESS:
         if (module := _modules.get(library)) is not None:

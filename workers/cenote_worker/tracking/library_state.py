@@ -73,7 +73,9 @@ NO_CHANGES = Changes()
 class LibraryState:
     """Of one process."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_collecting: Callable[[], bool]) -> None:
+        """is_collecting: whether the user's program has the garbage collector on."""
+        self._is_collecting = is_collecting
         self._index = Index()
         self._insides: dict[str, tuple[int, Inside]] = {}
         """By library: how many modules it had, and what was seen then."""
@@ -89,7 +91,7 @@ class LibraryState:
         insides = self._all_used(libraries, own_modules, self._inside_by_now)
         others = self._index.libraries() if comes_new else self._beside(insides)
         tables = {each: self._tables_by_now(each) for each in _that_keep_nothing(others)}
-        return Looks(insides=insides, tables=tables, process=of_the_process())
+        return Looks(insides=insides, tables=tables, process=of_the_process(self._is_collecting()))
 
     def after(self, before: Looks, used: Set[str], own_modules: Set[str]) -> Changes:
         """used: libraries that the step has used, as it turned out."""
@@ -104,7 +106,7 @@ class LibraryState:
             for each, now in insides.items()
             if _is_changed(each, before.insides.get(each, known.get(each)), now)
         }
-        process = of_the_process()
+        process = of_the_process(self._is_collecting())
         return Changes(
             looked=insides.keys(),
             changed=changed,

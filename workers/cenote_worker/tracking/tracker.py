@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import gc
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import CodeType
 from typing import Final
 
@@ -29,11 +30,19 @@ _ANSWER_SECONDS: Final = 10 * MIN_SECONDS
 class Tracker:
     """One per namespace. Calls come from the thread that runs the steps, one after the other."""
 
-    def __init__(self, namespace: dict[str, object], workdir: str, *, joining: bool = False) -> None:
-        """joining: steps have run already, so that modules which are there may be the user's own."""
+    def __init__(
+        self,
+        namespace: dict[str, object],
+        workdir: str,
+        *,
+        joining: bool = False,
+        is_collecting: Callable[[], bool] = gc.isenabled,
+    ) -> None:
+        """joining: steps have run already, so that modules which are there may be the user's own.
+        is_collecting: see `LibraryState`."""
         self._namespace = namespace
         self._own_modules = OwnModules(joining=joining)
-        self._album = Album(namespace, self._own_modules)
+        self._album = Album(namespace, self._own_modules, is_collecting=is_collecting)
         self._files = Files(workdir)
 
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
