@@ -228,6 +228,8 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
         case "inject":
             injection = gift(command["name"], [command["value"], bytes(command["size"])])
             runtime.inject(injection, listener, replace=True, key=key)
+        case "delete":
+            runtime.delete(command["name"], listener, key)
         case "offer":
             runtime.inject(offer(command["name"]), listener, replace=True, key=key)
         case "patch":

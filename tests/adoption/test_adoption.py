@@ -165,6 +165,21 @@ def test_what_could_not_be_stored_is_told_by_the_successor(node: Node) -> None:
         assert ("No space left", given) == (outcome.reason, outcome.outcome)
 
 
+def test_what_was_deleted_stays_deleted(node: Node) -> None:
+    """A jail of the successor does not begin with it."""
+    victim = node.victim(snapshots=False)
+    for name in ("gone", "there"):
+        victim.tell("inject", name, name=name, value=1, size=10)
+        assert "DoneReply" == victim.value(name)
+    victim.tell("delete", "delete", name="gone")
+    assert "DoneReply" == victim.value("delete")
+    victim.kill()
+    node.spare()
+    runtime = node.adopt()
+    runtime.reset()
+    assert "['there']" == value(runtime, "[name for name in ('gone', 'there') if name in globals()]")
+
+
 def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
     """A key is a key in the successor too: the outcome is the first one, whoever asks."""
     victim = node.victim()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import pytest
 from tests import descriptors
@@ -18,7 +19,8 @@ from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted import noted as limits
 from cenote_worker.hosted.injection import NOTHING, Injection
 from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
-from cenote_worker.hosted.noted import MAX_INJECTIONS, MAX_TIMES, NotedInjections
+from cenote_worker.hosted.noted import MAX_FORMER_VALUES, MAX_INJECTIONS, MAX_TIMES, NotedInjections
+from cenote_worker.supervisor.requests import OWNER, Seat
 
 MEMORY = 1_000
 
@@ -176,3 +178,57 @@ def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
     assert [False, True] == [record.repeatable for record in history.tree]
     gone.close()
     noted.close()
+
+
+class Accepted(NoLegacy):
+    """What a successor would hear, by the first names."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[str, list[str]]] = []
+
+    def accept(self, injection: Injection | None, superseded: Sequence[Injection]) -> None:
+        name = injection.names[0] if injection is not None else ""
+        self.heard.append((name, [each.names[0] for each in superseded]))
+
+
+@pytest.mark.parametrize("names", [["x"] * 60, [f"x{number}" for number in range(60)]], ids=["one", "many"])
+def test_what_was_deleted_is_not_held(names: list[str]) -> None:
+    """Put in and deleted in turns, under one name or many: a descriptor of each was held for good."""
+    heard = Accepted()
+    with all_closed(descriptors.MEMORY):
+        noted = NotedInjections(heard, History())
+        held = len(descriptors.opened(descriptors.MEMORY))
+        for name in names:
+            noted.add(Injection(values=Content.of_bytes(bytes(2 * INLINE_LIMIT)), names=(name,)))
+            noted.deleted(name, OWNER)
+        assert [] == noted.all()
+        assert MAX_FORMER_VALUES >= len(descriptors.opened(descriptors.MEMORY)) - held
+        noted.close()
+    assert [each for name in names for each in ((name, []), ("", [name]))] == heard.heard
+
+
+def test_what_a_later_one_stands_for_is_not_held() -> None:
+    """Whoever removed the former value: a cell can, too. What comes with other names stays until these are gone."""
+    noted = NotedInjections(NO_LEGACY, History())
+    both = Injection(values=NOTHING, names=("a", "b"))
+    for given in (both, Injection(values=NOTHING, names=("c",)), Injection(values=NOTHING, names=("c",))):
+        noted.add(given)
+    assert [("a", "b"), ("c",)] == [each.names for each in noted.all()]
+    noted.deleted("a", OWNER)
+    noted.deleted("a", Seat(author="ann", private=True))
+    noted.deleted("b", Seat(author="ann", private=True))
+    assert both in noted.all()
+    noted.add(Injection(values=NOTHING, names=("b",)))
+    assert [("c",), ("b",)] == [each.names for each in noted.all()]
+
+
+def test_private_names_are_others() -> None:
+    """Of one author: the common ones of the same names stay, and so do another's."""
+    noted = NotedInjections(NO_LEGACY, History())
+    seats = (OWNER, Seat(author="ann", private=True), Seat(author="ben", private=True), Seat(author="ann"))
+    for seat in seats[:3]:
+        noted.add(Injection(values=NOTHING, names=("x",), seat=seat))
+    noted.deleted("x", seats[1])
+    assert [seats[0], seats[2]] == [each.seat for each in noted.all()]
+    noted.deleted("x", seats[3])
+    assert [seats[2]] == [each.seat for each in noted.all()]

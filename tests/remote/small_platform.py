@@ -135,6 +135,7 @@ class SmallPlatform(PlatformServiceServicer):
         with self._lock:
             runtime = self._names.pop(request.name, request.name)
             hosted = self.hosted.pop(runtime, None)
+            self._relays.pop(runtime, None)
         if hosted is None:
             self._refuse(context, UnknownRuntimeError(request.name))
         self.server.remove(runtime)

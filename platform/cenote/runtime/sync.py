@@ -342,7 +342,7 @@ class PythonRuntime(RuntimeFace):
         done(self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
 
     def delete(self, name: str) -> None:
-        """Removes a variable. Raises UnknownNameError."""
+        """Removes a variable; later jails begin without it, too. Raises UnknownNameError."""
         done(self._call(lambda listener: self.core.delete(name, listener)), name)
         self.core.forget([name])
 

@@ -516,7 +516,7 @@ Global___Forgotten: _TypeAlias = Forgotten  # noqa: Y015
 
 @_typing.final
 class Accepted(_message.Message):
-    """An injection that each later jail begins with, instead of those that it supersedes."""
+    """An injection that each later jail begins with, instead of those that it supersedes; 0 for none."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -31,7 +31,7 @@ class PutIn:
 
     def supersedes(self, other: PutIn) -> bool:
         """Whether whoever makes both needs to make only this one."""
-        return self.replaces and other.replaces and self.names == other.names
+        return bool(other.names) and set(other.names) <= set(self.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

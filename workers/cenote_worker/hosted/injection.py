@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from cenote_proto.scalars import utf8_text
@@ -25,7 +25,7 @@ class Injection:
         whoever hosts the runtime. replaces: the name whose former value later jails need not get any more.
     number: what it is kept under for a successor; 0 for nothing. step: of the history; START before the first.
     content: what its history knows it by, see StepRecord; empty before it has been asked for. form: as the history is
-    about to keep it.
+    about to keep it. given_up: names that later ones have given another value, or that were deleted.
     seat: whose namespace it is for. client: whom the calls of `hosts` are for; empty for who holds the runtime.
     """
 
@@ -41,10 +41,24 @@ class Injection:
     client: str = ""
     content: str = ""
     form: bytes = b""
+    given_up: frozenset[str] = frozenset()
 
     def supersedes(self, other: Injection) -> bool:
         """Whether later jails need not get the other one any more."""
-        return bool(self.replaces) and (self.replaces, self._namespace) == (other.replaces, other._namespace)
+        return other.is_over(self.names, self.seat)
+
+    def is_over(self, names: Iterable[str], seat: Seat) -> bool:
+        """Whether nothing is left of it once these names of the seat's have another value, or none."""
+        return bool(self.names) and self._namespace == namespace_of(seat) and not self._left.difference(names)
+
+    def give_up(self, names: Iterable[str], seat: Seat) -> None:
+        """These names of the seat's have another value, or none: it is not for them that a later jail gets this."""
+        if self._namespace == namespace_of(seat):
+            self.given_up |= self._left.intersection(names)
+
+    @property
+    def _left(self) -> frozenset[str]:
+        return frozenset(self.names) - self.given_up
 
     @property
     def put_in(self) -> PutIn:
@@ -63,7 +77,7 @@ class Injection:
 
     @property
     def _namespace(self) -> str:
-        return self.seat.author if self.seat.private else ""
+        return namespace_of(self.seat)
 
     def request(
         self, *, replace: bool, descriptors: list[int], owned: list[Callable[[], None]]
@@ -85,3 +99,8 @@ class Injection:
 
     def close(self) -> None:
         self.values.close()
+
+
+def namespace_of(seat: Seat) -> str:
+    """Whose names a seat's are: empty for the common ones."""
+    return seat.author if seat.private else ""

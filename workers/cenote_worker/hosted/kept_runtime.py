@@ -209,8 +209,9 @@ class KeptRuntime:
             self._injections.pop(injection.number, None)
         self._drop(f"injection/{injection.number}")
 
-    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
-        self._journal.accepted(injection.number, [old.number for old in superseded])
+    def accept(self, injection: Injection | None, superseded: Sequence[Injection]) -> None:
+        number = injection.number if injection is not None else 0
+        self._journal.accepted(number, [old.number for old in superseded])
 
     def filled(self, head: int, steps: int) -> None:
         self._journal.filled(head, steps)

@@ -76,7 +76,8 @@ class KeyedCall:
     def begun(self, withdraw: Withdraw | None) -> None:
         """The request is on its way; `withdraw` takes it back."""
         with self._lock:
-            self._withdraw = withdraw
+            if self.outcome is None:
+                self._withdraw = withdraw
 
     def withdraw(self, *, waiting: bool = True) -> None:
         """For all who listen: see Withdraw."""
@@ -98,7 +99,7 @@ class KeyedCall:
             self._settled(self, outcome)
         finally:
             with self._lock:
-                self.outcome = outcome
+                self.outcome, self._withdraw = outcome, None
                 listeners, self._listeners = self._listeners, []
                 for listener in listeners:
                     listener.done(outcome)

@@ -24,8 +24,8 @@ class Legacy(Protocol):
     def release(self, injection: Injection) -> None:
         """It was refused, or a later one stands for it."""
 
-    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
-        """Every later jail begins with it, and no longer with those."""
+    def accept(self, injection: Injection | None, superseded: Sequence[Injection]) -> None:
+        """Every later jail begins with it, if there is one, and no longer with those."""
 
     def filled(self, head: int, steps: int) -> None:
         """The jail that was started last has what the runtime's jails begin with.
@@ -73,7 +73,7 @@ class NoLegacy:
     def release(self, injection: Injection) -> None:
         pass
 
-    def accept(self, injection: Injection, superseded: Sequence[Injection]) -> None:
+    def accept(self, injection: Injection | None, superseded: Sequence[Injection]) -> None:
         pass
 
     def filled(self, head: int, steps: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -17,7 +17,7 @@ from cenote_worker.hosted.kept_injection import from_bytes, to_bytes
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Keeper
 from cenote_worker.hosted.unlike_starts import Start, start_of
-from cenote_worker.supervisor.requests import Listener
+from cenote_worker.supervisor.requests import Listener, Seat
 from cenote_worker.trace import content_version
 
 MAX_INJECTIONS: Final = 5_000
@@ -38,9 +38,10 @@ MAX_FORMER_VALUES: Final = 20
 class NotedInjections:
     """In the order in which they came. Safe to use from several threads: the reactor's notes, and never waits.
 
-    What each jail begins with is held for as long as the runtime lives. What a later one has replaced there is needed
-    only by whoever begins before that. It is held while there is room, without a copy; then the history has it if it
-    is small, else it is gone. A history that is written down has what is small at once, for other processes.
+    What each jail begins with is held for as long as the runtime lives. What a later one has replaced there, or a
+    client has deleted, is needed only by whoever begins before that. It is held while there is room, without a copy;
+    then the history has it if it is small, else it is gone. A history that is written down has what is small at once,
+    for other processes.
     """
 
     def __init__(self, legacy: Legacy, history: History, memory: int = MAX_FORMER) -> None:
@@ -81,18 +82,38 @@ class NotedInjections:
             injection.content = content_version(injection.form)
 
     def add(self, injection: Injection) -> None:
-        """Takes it over. Those with the same name to replace are superseded."""
+        """Takes it over. Those that have none but its names are superseded."""
         self.identify(injection)
         if self._history.is_kept:
             self._write(injection)
         with self._lock:
-            superseded = [old for old in self._injections if injection.supersedes(old)]
-            self._injections = [old for old in self._injections if old not in superseded] + [injection]
+            superseded = self._given_up(injection.names, injection.seat)
+            self._injections.append(injection)
             self._legacy.accept(injection, superseded)
-            self._former += superseded
-        for old in superseded:
+        self._released(superseded)
+
+    def deleted(self, name: str, seat: Seat) -> None:
+        """A client has deleted this name of the seat's: what was put in for it alone is for no later jail."""
+        with self._lock:
+            over = self._given_up((name,), seat)
+            if over:
+                self._legacy.accept(None, over)
+        self._released(over)
+
+    def _given_up(self, names: Iterable[str], seat: Seat) -> list[Injection]:
+        """Those with nothing but these names, which are former ones from here on."""
+        over = [old for old in self._injections if old.is_over(names, seat)]
+        self._injections = [old for old in self._injections if old not in over]
+        self._former += over
+        for old in self._injections:
+            old.give_up(names, seat)
+        return over
+
+    def _released(self, over: list[Injection]) -> None:
+        for old in over:
             self._legacy.release(old)
-        self._make_room()
+        if over:
+            self._make_room()
 
     def remember(self, injection: Injection) -> None:
         """Takes over one that jails do not begin with. It can be put in again while there is room for it."""

@@ -161,7 +161,8 @@ class Recorder:
             values = [each for each in self.history.begun_values if not new.supersedes(each)]
             self.history.begins_with([*kept, *qualified], values=[*values, new])
         elif change.kind == "deletion":
-            self.history.begins_with(kept)
+            there = [each for each in self.history.begun_values if not {*each.names}.isdisjoint(kept)]
+            self.history.begins_with(kept, values=there)
 
     def _begun_files(self, change: Change, content: str) -> Mapping[str, str]:
         """Removed ones count as not kept: what else was in their folders is not known."""

@@ -17,7 +17,6 @@ from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.attachment import AttachedRuntime
-from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.current_jail import RESET, CurrentJail
 from cenote_worker.hosted.deliveries import Deliveries
 from cenote_worker.hosted.files import FileAsk
@@ -476,11 +475,8 @@ class HostedRuntime:
     def delete(
         self, name: str, listener: Listener, key: RequestKey | None = None, seat: Seat = OWNER
     ) -> None:
-        """Queues the removal of a variable."""
-        change = Change(kind="deletion", names=(name,))
-        self.calls.once(
-            key, listener, lambda heard: self.submissions.submit(asks.delete(name, heard, seat), change)
-        )
+        """Queues the removal of a variable. Later jails do not begin with it either."""
+        self.calls.once(key, listener, lambda heard: self.submissions.deletion(name, heard, seat))
 
     def describe(self, listener: Listener, seat: Seat = OWNER) -> None:
         """Queues a question for all names and what may be said of their values."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,7 +22,8 @@ from cenote_worker.hosted.recorder import Record, unrecorded
 from cenote_worker.hosted.refill import Recovery, recovered
 from cenote_worker.hosted.snapshots import going_back
 from cenote_worker.in_jail.rewrite import without_mark
-from cenote_worker.supervisor.requests import JailRequest, Listener, Seat, Withdraw
+from cenote_worker.supervisor.edge import DoneReply
+from cenote_worker.supervisor.requests import JailRequest, Listener, Outcome, Seat, Withdraw
 from cenote_worker.supervisor.supervisor import Supervisor
 
 if TYPE_CHECKING:
@@ -148,8 +150,20 @@ class Submissions:
             request.dispose()
             raise
 
-    def submit(self, request: JailRequest, asked: Change | None = None) -> None:
-        """Any other. asked: what is different afterwards, if anything is."""
+    def deletion(self, name: str, listener: Listener, seat: Seat) -> None:
+        """A change. See HostedRuntime.delete."""
+
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, DoneReply):
+                self._runtime.noted.deleted(name, seat)
+
+        change = Change(kind="deletion", names=(name,))
+        self.submit(asks.delete(name, listener, seat), change, note)
+
+    def submit(
+        self, request: JailRequest, asked: Change | None = None, note: Callable[[Outcome], None] | None = None
+    ) -> None:
+        """Any other. asked: what is different afterwards, if anything is. note: gets the outcome of the jail's."""
         with self._runtime.turn:
             supervisor = self._runtime.started(request.seat)
             request.key = key_of(request.listener)
@@ -159,7 +173,7 @@ class Submissions:
                 request.step = change.number
                 record = partial(self._recorder.change, change=change)
             heard = self._witness(request.listener, request.seat, supervisor, request.key, record)
-            request.listener = heard
+            request.listener = heard if note is None else Noting(heard, note)
             supervisor.submit(request)
 
     def _numbered(self, change: Change, seat: Seat) -> Change:

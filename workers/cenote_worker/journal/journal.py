@@ -123,7 +123,7 @@ class Journal:
         self.write(JournalEntry(patch_begun=make(journal_pb2.PatchBegun, key=key, head=head, steps=steps)))
 
     def accepted(self, injection: int, superseded: list[int]) -> None:
-        """Every later jail begins with this injection too."""
+        """Every later jail begins with this injection too, 0 for none, and no longer with those."""
         self.write(JournalEntry(accepted=journal_pb2.Accepted(injection=injection, superseded=superseded)))
 
     def tidy(self, *, resting: bool) -> None:

@@ -68,7 +68,8 @@ class Story:
                 self._forget(zip(entry.forgotten.keys, entry.forgotten.steps, strict=False))
             case "accepted":
                 self.injections = [n for n in self.injections if n not in entry.accepted.superseded]
-                self.injections.append(entry.accepted.injection)
+                if entry.accepted.injection:
+                    self.injections.append(entry.accepted.injection)
             case "counted":
                 self.steps = entry.counted.steps
             case "patch_begun":
