@@ -18,7 +18,7 @@ from cenote.gateway.database import Database
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
 from cenote.gateway.schema import MIGRATIONS
 from cenote.gateway.tenants import Tenants
-from cenote_security.errors import EntryExistsError, UnavailableError
+from cenote_security.errors import EntryExistsError, UnavailableError, UsageError
 
 KILLED_WRITER = """
 import sys
@@ -44,6 +44,15 @@ def test_a_text_that_utf8_cannot_write(tmp_path: Path) -> None:
     """It is written out, wherever it stands: neither database takes it, and the statement would be lost."""
     with Database(tmp_path / "gateway.db") as database:
         assert ["half of \\ud83d", 3] == list(database.rows("SELECT ?, ?", "half of \ud83d", 3)[0])
+
+
+@pytest.mark.parametrize("number", [2**63, -(2**63), 2**64 - 1])
+def test_a_number_that_no_database_takes(tmp_path: Path, number: int) -> None:
+    """A caller of the platform can give one; it is refused in its terms."""
+    with Database(tmp_path / "gateway.db") as database:
+        assert [2**63 - 1] == list(database.rows("SELECT ?", 2**63 - 1)[0])
+        with pytest.raises(UsageError, match="out of range"):
+            database.rows("SELECT ?", number)
 
 
 def test_a_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:

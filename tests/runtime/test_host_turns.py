@@ -112,3 +112,21 @@ def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
     until(lambda: cancelled() is None)
     free.set()
     desk.close()
+
+
+def test_an_answer_that_cannot_be_sent_is_an_answer_still(caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever is wrong with it: a cell that hears nothing waits for ever."""
+    heard: list[HostResult] = []
+
+    def answer(result: HostResult) -> None:
+        if not isinstance(result, HostFailure):
+            raise ValueError("no message can hold this")
+        heard.append(result)
+
+    desk, encoded = HostDesk({("f", ""): lambda: 1}, {}), encode([[], {}])
+    call = HostCall(1, "f", "", Content.pack([encoded.header, encoded.pieces]), None, 0)
+    desk.call(call, None, answer)
+    until(lambda: heard)
+    assert [HostFailure("RuntimeError", "the answer of f could not be sent")] == heard
+    until(lambda: "no message can hold this" in caplog.text)  # it is a fault of ours, and is in the log
+    desk.close()

@@ -12,6 +12,7 @@ from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
 from cenote.gateway.schema import MIGRATIONS
 from cenote.gateway.session import Row, Session, Value
 from cenote_proto.scalars import utf8_text
+from cenote_security.errors import UsageError
 
 NO_LIMIT: Final = 2**63 - 1
 """For LIMIT, which has to be some number in both."""
@@ -101,7 +102,12 @@ class Database:
 
 
 def _fitting(values: Sequence[Value]) -> Sequence[Value]:
-    """Neither database takes a lone surrogate, which a model, a jail or a file of tasks may hold."""
+    """Neither database takes a lone surrogate, which a model, a jail or a file of tasks may hold, nor a number of
+    more than 64 bits. Raises UsageError for such a number: it is a caller's.
+    """
+    for value in values:
+        if isinstance(value, int) and abs(value) > NO_LIMIT:
+            raise UsageError(f"{value} is out of range: numbers go up to {NO_LIMIT}")
     return [utf8_text(value) if isinstance(value, str) else value for value in values]
 
 

@@ -204,7 +204,12 @@ class HostDesk:
             answer(HostFailure("CancelledError", "the host call was cancelled"))
             return
         error = done.exception()
-        answer(done.result() if error is None else failure(error))
+        try:
+            answer(done.result() if error is None else failure(error))
+        except Exception:
+            # Its cell would wait for ever. Where the line itself is gone, this one fails in the same way.
+            answer(HostFailure("RuntimeError", f"the answer of {asked.target} could not be sent"))
+            raise
 
 
 class LineDesk:
@@ -294,11 +299,11 @@ def failure(error: BaseException) -> HostFailure:
 
 def _shown(error: BaseException) -> tuple[str, str, Sequence[BaseException]]:
     name = type(error).__name__
-    if isinstance(error, BaseExceptionGroup):
-        return name, error.message, error.exceptions
     if isinstance(error, CenoteError):
         name = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
     try:
+        if isinstance(error, BaseExceptionGroup):
+            return name, str(error.message), tuple(error.exceptions)
         # str(KeyError) is the repr of its argument, which the jail would quote a second time.
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     except Exception:  # noqa: BLE001  (a user's exception may fail to print)
