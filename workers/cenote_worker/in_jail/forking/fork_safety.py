@@ -17,7 +17,9 @@ process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
 | JAX | the copy hangs in its next computation | no copy |
 | PyTorch between operations | gone in the copy; what waits for them waits for ever | no copy |
 | tqdm, Zarr (threads of Python code that wait) | gone in the copy | ended |
-| Python (`threading`, executors, asyncio's among them) | gone in the copy; a pool's tasks wait for ever | no copy |
+| pools of Python threads and processes that wait (executors, `n_jobs`) | gone in the copy | made anew there |
+| tokenizers | works, on one thread | safe |
+| Python (`threading`, pools with work) | gone in the copy; a pool's tasks wait for ever | no copy |
 | anything else | unknown | no copy |
 """
 
@@ -33,6 +35,7 @@ from typing import Literal
 
 from cenote_worker.in_jail.forking import library_threads, native_threads
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
+from cenote_worker.in_jail.forking.idle_pools import NONE, IdlePools, is_of_a_library
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.forking.native_threads import NativeThread
 from cenote_worker.in_jail.forking.pools_unsafe import pause
@@ -45,7 +48,7 @@ _PAUSE = 0.0005
 """Seconds between two looks at threads that finish what they were doing when the cell ended, until they are seen
 waiting. So many looks, and not so many seconds: where they wait for a processor, so does who looks at them."""
 
-_SURVIVORS = ("openblas", "libarrow", "workqueue")
+_SURVIVORS = ("openblas", "libarrow", "workqueue", "tokenizers")
 """Parts of names of libraries with fork handlers of their own that were seen to work."""
 
 _SURVIVING_NAME = "jemalloc_bg_thd"
@@ -88,6 +91,8 @@ class ForkSafety:
 
     def __init__(self) -> None:
         self._seen: dict[int, NativeThread] = {}
+        self.idle = NONE
+        """Pools whose threads a copy is made beside, as of the last look."""
 
     def make_quiet(self, ours: Collection[threading.Thread] = ()) -> tuple[Reason, ...]:
         """End the threads that can be ended; tell which others forbid a fork. An empty answer: fork now.
@@ -96,6 +101,7 @@ class ForkSafety:
         Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
         DuckDB's do (`THREADS.begin_again`), before anything of the user's runs in any of these.
         """
+        self.idle = NONE
         if library := library_threads.unforkable():
             return (Reason(kind="library", owner=library, threads=0),)
         if native_threads.is_alone():
@@ -103,15 +109,30 @@ class ForkSafety:
         library_threads.end_waiting()
         if native_threads.is_alone():
             return ()
-        if python := _python_threads(ours):  # one of them may be using the pools, or a database
+        python = self._busy(ours)
+        if native_threads.is_alone():
+            return ()
+        if python:  # one of them may be using the pools, or a database
             return python
-        known = {thread.native_id for thread in ours if thread.native_id is not None}
+        known = {thread.native_id for thread in ours if thread.native_id is not None} | self.idle.natives
         is_ended = THREADS.end()
         left = self._left(known)
         if is_ended and any(_owner(thread) == _LIBRARIES["duckdb"] for thread in left):
             THREADS.end_default()
             left = self._left(known)
         return _reasons(left)
+
+    def _busy(self, ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
+        """Threads of Python code that do not wait for work. One of a library's may be about to."""
+        for _ in range(_LOOKS):
+            self.idle = IdlePools.now()
+            if not (busy := _python_threads(ours, self.idle.threads)):
+                return ()
+            frames = _current_frames()
+            if not all(is_of_a_library(frames.get(ident)) for ident, _ in busy):
+                break
+            _sleep(_PAUSE)
+        return tuple(Reason(kind="python", owner=name, threads=1) for _, name in busy)
 
     def _left(self, known: Collection[int]) -> list[NativeThread]:
         """Those that forbid a fork, behind what can be done about them."""
@@ -143,14 +164,12 @@ class ForkSafety:
         return running
 
 
-def _python_threads(ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
-    """Those that `threading` has not heard of too. The interpreter's own list cannot be talked out of any."""
-    idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident}
+def _python_threads(ours: Collection[threading.Thread], idle: Collection[int]) -> list[tuple[int, str]]:
+    """Numbers and names, also of those that `threading` has not heard of. The interpreter's own list cannot be talked
+    out of any."""
+    idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident} - set(idle)
     names = {thread.ident: thread.name for thread in _enumerate()}
-    return tuple(
-        Reason(kind="python", owner=str(names.get(ident, "without a name"))[:100], threads=1)
-        for ident in sorted(idents)
-    )
+    return [(ident, str(names.get(ident, "without a name"))[:100]) for ident in sorted(idents)]
 
 
 def _reasons(threads: list[NativeThread]) -> tuple[Reason, ...]:
