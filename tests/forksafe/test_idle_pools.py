@@ -74,6 +74,28 @@ def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime,
         assert expected == value(runtime, use)
 
 
+@pytest.mark.parametrize(
+    ("left", "named"),
+    [
+        ("threading.Thread(target=lambda: never.wait(), name='poller', daemon=True).start()", "poller"),
+        ("timer = threading.Timer(1000, print); timer.daemon = True; timer.start()", "Thread-"),
+        ("pool.submit(lambda: never.wait())", "ThreadPoolExecutor"),
+    ],
+    ids=["thread", "timer", "pool with work"],
+)
+def test_what_keeps_states_from_being_kept_is_said_before_it_costs_one(
+    runtime: PythonRuntime, left: str, named: str
+) -> None:
+    """By the cell that leaves it, and once."""
+    result = runtime.execute(f"import threading\n{_EXECUTOR}\nnever = threading.Event()\n{left}")
+    (line,) = result.news
+    assert "no state can be kept from here on" in line
+    assert named in line
+    after = runtime.execute("1")
+    assert ((), True) == (after.news, named in after.unkept)
+    runtime.execute("never.set()")
+
+
 def test_tokenizers_with_threads_that_the_user_has_asked_for_have_none_in_a_copy(
     runtime: PythonRuntime,
 ) -> None:

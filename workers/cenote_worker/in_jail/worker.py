@@ -330,7 +330,7 @@ class Worker:
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
-        executed.unkept = self._copies.unkept()
+        executed.unkept, executed.unkeepable = self._copies.unkept(), self._copies.unkeepable()
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only

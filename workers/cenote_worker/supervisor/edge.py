@@ -94,6 +94,7 @@ class ExecutedReply:
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
     unkept: str = ""
+    unkeepable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,6 +325,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         notices=_notices(message) if message.notices else (),
         trace=traced.hear(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
+        unkeepable=printable(message.unkeepable[:MAX_TEXT]),
     )
 
 

@@ -33,6 +33,10 @@ from cenote_worker.supervisor.work import Work
 
 DROPPED = "it was given up while the cell ran: the cell wrote to so much memory that keeping it took too long"
 
+UNKEEPABLE: Final = (
+    "no state can be kept from here on, so that a crash costs all cells since, unless the runtime is durable"
+)
+
 _FELL_BEHIND: Final = Death(
     reason="killed",
     text="the runtime's process was killed while it was taken over, and so was the newest copy of it",
@@ -195,6 +199,8 @@ class Successors:
     def ran(self, running: Record, reply: ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
         """The result of a cell, and what has to be done before anybody hears of it."""
         before, running.news = self.recovery.head, self.recovery.news()
+        if reply.unkeepable:
+            running.news = (*running.news, f"{UNKEEPABLE}: {reply.unkeepable}")
         self.recovery.ran(running.request.step)
         spent, now = self._account.spent(), time.monotonic()
         if spent.crowded:

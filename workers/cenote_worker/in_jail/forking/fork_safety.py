@@ -31,7 +31,7 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from cenote_worker.in_jail.forking import library_threads, native_threads
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
@@ -40,6 +40,7 @@ from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.forking.native_threads import NativeThread
 from cenote_worker.in_jail.forking.pools_unsafe import pause
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.tracking.own_threads import OWN
 
 __builtins__ = BUILTINS
 
@@ -64,6 +65,11 @@ _LIBRARIES = {
     "jax": "JAX",
 }
 
+_LASTING: Final = frozenset(("polars", "jax"))
+"""Libraries whose threads go on from their first use, and forbid a copy."""
+
+_modules = sys.modules
+_alive: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
 _current_frames, _enumerate = sys._current_frames, threading.enumerate
 _main = threading.main_thread()
 _sleep = time.sleep
@@ -91,6 +97,7 @@ class ForkSafety:
 
     def __init__(self) -> None:
         self._seen: dict[int, NativeThread] = {}
+        self._told: frozenset[int | str] = frozenset()
         self.idle = NONE
         """Pools whose threads a copy is made beside, as of the last look."""
 
@@ -121,6 +128,37 @@ class ForkSafety:
             THREADS.end_default()
             left = self._left(known)
         return _reasons(left)
+
+    def lasting(self) -> tuple[Reason, ...]:
+        """Threads that a cell has left, and that will not be done soon: of a user's code, and of libraries that have
+        them for good. Each is given once. Called at the end of a cell."""
+        if native_threads.is_alone():
+            self._told = frozenset()
+            return ()
+        idle, frames = IdlePools.now(), _current_frames()
+        lasting: dict[int | str, Reason] = {
+            ident: Reason(kind="python", owner=name, threads=1)
+            for ident, name in _python_threads((), idle.threads | OWN)
+            if not is_of_a_library(frames.get(ident)) or type(_alive.get(ident)) is threading.Timer
+        }
+        lasting |= self._lasting_natives()
+        told, self._told = self._told, frozenset(lasting)
+        return tuple(reason for key, reason in lasting.items() if key not in told)
+
+    def _lasting_natives(self) -> dict[int | str, Reason]:
+        if _LASTING.isdisjoint(_modules):
+            return {}
+        ids = native_threads.others()
+        unseen = [id for id in ids if id and id not in self._seen]
+        if unseen:
+            looked = native_threads.look_at(unseen, MemoryMap())
+            self._seen.update((thread.id, thread) for thread in looked if thread.library)
+        counts = Counter(_owner(self._seen[id]) for id in ids if id in self._seen)
+        return {
+            owner: Reason(kind="native", owner=owner, threads=counts[owner])
+            for module in sorted(_LASTING)
+            if (owner := _LIBRARIES[module]) in counts
+        }
 
     def _busy(self, ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
         """Threads of Python code that do not wait for work. One of a library's may be about to."""

@@ -191,13 +191,14 @@ def _renew_process_executor(executor: Any, home: str) -> None:
     executor._executor_manager_thread_wakeup._closed = True  # nobody is at the other end of its pipe
     for name in _REUSED:  # the next call makes another one, and knows more of what for
         if getattr(_modules.get(name), "_executor", None) is executor:
-            _modules[name]._executor = None  # type: ignore[attr-defined]
+            setattr(_modules[name], "_executor", None)  # noqa: B010  (a module has no attribute that is known)
     kept = {"max_workers": executor._max_workers, "initializer": executor._initializer}
     if home == _MANAGERS[0]:
         kept |= {"mp_context": executor._mp_context, "max_tasks_per_child": executor._max_tasks_per_child}
     else:
         kept |= {"context": executor._context, "timeout": executor._timeout, "env": executor._env}
-    _modules[home].ProcessPoolExecutor.__init__(executor, **kept, initargs=executor._initargs)  # type: ignore[attr-defined]
+    module: Any = _modules[home]
+    module.ProcessPoolExecutor.__init__(executor, **kept, initargs=executor._initargs)
 
 
 def _queues(frames: Frames) -> Found:
@@ -208,7 +209,7 @@ def _queues(frames: Frames) -> Found:
         return
     for each in list(util._afterfork_registry.values()):
         thread = each._thread if isinstance(each, module.Queue) else None
-        ident = None if thread is None else thread.ident
+        ident: int = 0 if thread is None else thread.ident
         if ident in frames and not each._buffer and is_of_a_library(frames[ident]):
             yield {ident}, _Renewal(each._reset, after_fork=True)
 

@@ -211,6 +211,12 @@ class Copies:
                 self._heed(self._line)
         return self._unkept or (_ENDED if self._ended else self._files.unkept)
 
+    def unkeepable(self) -> str:
+        """What the cell that has just ended has left that forbids any copy; empty if that was said before."""
+        if self._line is None:
+            return ""
+        return ", ".join(map(str, self._safety.lasting()))[:_MAX_REASON]
+
     def forgo(self) -> None:
         """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
 
