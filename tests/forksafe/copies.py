@@ -19,7 +19,6 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
@@ -93,11 +92,6 @@ def python_thread() -> object:
         HELD["thread"] = threading.Thread(target=threading.Event().wait, daemon=True, name="a user's")
         HELD["thread"].start()
     return HELD["thread"].is_alive() and len(os.listdir("/proc/self/task")) > 1
-
-
-def executor() -> object:
-    pool = HELD.setdefault("pool", ThreadPoolExecutor(2))
-    return list(pool.map(abs, range(4), timeout=PATIENCE / 2))
 
 
 def event_loop() -> object:

@@ -64,7 +64,6 @@ def test_an_event_loop_goes_on_in_a_copy() -> None:
         ("polars", "Polars"),
         ("duckdb_in_a_file", "DuckDB"),
         ("python_thread", "a user's"),
-        ("executor", "ThreadPoolExecutor"),
     ],
 )
 def test_what_a_copy_would_break_is_refused_by_name(library: str, owner: str) -> None:

@@ -74,6 +74,7 @@ class DeferredSignals:
         self._mask: Collection[int] | None = None
         """The user's, while it is closed."""
         self._heard: dict[int, Handler] = {}
+        self._exchanged: set[int] = set()
 
     def close(self) -> None:
         """A handler may raise out of this, for what had come by then. Then it is to be called again."""
@@ -111,10 +112,12 @@ class DeferredSignals:
         for number in DEFERRED:
             handler = _get_handler(number)
             if callable(handler) and type(handler) is not Deferred:
+                self._exchanged.add(number)
                 _set_handler(number, Deferred(handler, self._heard))
 
     def _put_back(self) -> None:
-        for number in DEFERRED:
+        while self._exchanged:
+            number = self._exchanged.pop()
             handler = _get_handler(number)
             if type(handler) is Deferred:
                 _set_handler(number, handler.handler)

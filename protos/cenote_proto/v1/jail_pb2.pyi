@@ -1201,12 +1201,15 @@ class Executed(_message.Message):
     TRACE_FIELD_NUMBER: _builtins.int
     UNKEPT_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_NUMBER: _builtins.int
+    UNKEEPABLE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     value: _builtins.str
     reply: _builtins.str
     duration: _builtins.float
     unkept: _builtins.str
     """Why the state before the cell is not kept; empty when it is."""
+    unkeepable: _builtins.str
+    """Why states from here on cannot be kept; empty where that is not known, or was said of an earlier cell."""
     @_builtins.property
     def error(self) -> Global___CellError: ...
     @_builtins.property
@@ -1231,10 +1234,11 @@ class Executed(_message.Message):
         trace: Global___StepTrace | None = ...,
         unkept: _builtins.str = ...,
         differing: _abc.Iterable[_builtins.str] | None = ...,
+        unkeepable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "error", b"error", "reply", b"reply", "trace", b"trace", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_reply", b"_reply", "_value", b"_value", "differing", b"differing", "duration", b"duration", "error", b"error", "notices", b"notices", "reply", b"reply", "success", b"success", "trace", b"trace", "unkeepable", b"unkeepable", "unkept", b"unkept", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__reply: _TypeAlias = _typing.Literal["reply"]  # noqa: Y015
     _WhichOneofArgType__reply: _TypeAlias = _typing.Literal["_reply", b"_reply"]  # noqa: Y015

@@ -336,6 +336,7 @@ class Worker:
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
             )
         executed.unkept = utf8_text(self._copies.unkept())
+        executed.unkeepable = utf8_text(self._copies.unkeepable())
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only

@@ -95,6 +95,7 @@ class ExecutedReply:
     trace: StepTrace | None = None
     unkept: str = ""
     differing: tuple[str, ...] = ()
+    unkeepable: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +332,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
         trace=traced.hear(message.trace) if message.HasField("trace") else None,
         unkept=printable(message.unkept[:MAX_TEXT]),
         differing=_lines(message.differing) if message.differing else (),
+        unkeepable=printable(message.unkeepable[:MAX_TEXT]),
     )
 
 

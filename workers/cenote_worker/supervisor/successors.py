@@ -38,6 +38,9 @@ WARDEN_SECONDS = 60.0
 answer nothing, and whoever has asked would wait for ever."""
 
 _SILENT: Final = Death(reason="killed", text="the runtime's first process did not answer and was killed")
+UNKEEPABLE: Final = (
+    "no state can be kept from here on, so that a crash costs all cells since, unless the runtime is durable"
+)
 
 _FELL_BEHIND: Final = Death(
     reason="killed",
@@ -201,6 +204,8 @@ class Successors:
     def ran(self, running: Record, reply: ExecutedReply) -> tuple[ExecutionResult, JailRequest | None]:
         """The result of a cell, and what has to be done before anybody hears of it."""
         before, running.news = self.recovery.head, self.recovery.news()
+        if reply.unkeepable:
+            running.news = (*running.news, f"{UNKEEPABLE}: {reply.unkeepable}")
         self.recovery.ran(running.request.step)
         spent, now = self._account.spent(), time.monotonic()
         if spent.crowded:

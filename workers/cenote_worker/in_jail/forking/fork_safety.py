@@ -17,7 +17,9 @@ process that goes on; `tests/forksafe/test_fork_safety.py` tries them again:
 | JAX | the copy hangs in its next computation | no copy |
 | PyTorch between operations | gone in the copy; what waits for them waits for ever | no copy |
 | tqdm, Zarr (threads of Python code that wait) | gone in the copy | ended |
-| Python (`threading`, executors, asyncio's among them) | gone in the copy; a pool's tasks wait for ever | no copy |
+| pools of Python threads and processes that wait (executors, `n_jobs`) | gone in the copy | made anew there |
+| tokenizers | works, on one thread | safe |
+| Python (`threading`, pools with work) | gone in the copy; a pool's tasks wait for ever | no copy |
 | anything else | unknown | no copy |
 """
 
@@ -29,14 +31,16 @@ import time
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from cenote_worker.in_jail.forking import library_threads, native_threads
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
+from cenote_worker.in_jail.forking.idle_pools import NONE, IdlePools, is_of_a_library
 from cenote_worker.in_jail.forking.memory_map import MemoryMap
 from cenote_worker.in_jail.forking.native_threads import NativeThread
 from cenote_worker.in_jail.forking.pools_unsafe import pause
 from cenote_worker.in_jail.pristine import BUILTINS
+from cenote_worker.tracking.own_threads import OWN
 
 __builtins__ = BUILTINS
 
@@ -45,7 +49,7 @@ _PAUSE = 0.0005
 """Seconds between two looks at threads that finish what they were doing when the cell ended, until they are seen
 waiting. So many looks, and not so many seconds: where they wait for a processor, so does who looks at them."""
 
-_SURVIVORS = ("openblas", "libarrow", "workqueue")
+_SURVIVORS = ("openblas", "libarrow", "workqueue", "tokenizers")
 """Parts of names of libraries with fork handlers of their own that were seen to work."""
 
 _SURVIVING_NAME = "jemalloc_bg_thd"
@@ -61,6 +65,11 @@ _LIBRARIES = {
     "jax": "JAX",
 }
 
+_LASTING: Final = frozenset(("polars", "jax"))
+"""Libraries whose threads go on from their first use, and forbid a copy."""
+
+_modules = sys.modules
+_alive: dict[int, threading.Thread] = threading._active  # type: ignore[attr-defined]
 _current_frames, _enumerate = sys._current_frames, threading.enumerate
 _main = threading.main_thread()
 _sleep = time.sleep
@@ -88,6 +97,9 @@ class ForkSafety:
 
     def __init__(self) -> None:
         self._seen: dict[int, NativeThread] = {}
+        self._told: frozenset[int | str] = frozenset()
+        self.idle = NONE
+        """Pools whose threads a copy is made beside, as of the last look."""
 
     def make_quiet(self, ours: Collection[threading.Thread] = ()) -> tuple[Reason, ...]:
         """End the threads that can be ended; tell which others forbid a fork. An empty answer: fork now.
@@ -96,6 +108,7 @@ class ForkSafety:
         Pools that were paused need no waking: the next computation starts them, in the process and in its copies.
         DuckDB's do (`THREADS.begin_again`), before anything of the user's runs in any of these.
         """
+        self.idle = NONE
         if library := library_threads.unforkable():
             return (Reason(kind="library", owner=library, threads=0),)
         if native_threads.is_alone():
@@ -103,15 +116,61 @@ class ForkSafety:
         library_threads.end_waiting()
         if native_threads.is_alone():
             return ()
-        if python := _python_threads(ours):  # one of them may be using the pools, or a database
+        python = self._busy(ours)
+        if native_threads.is_alone():
+            return ()
+        if python:  # one of them may be using the pools, or a database
             return python
-        known = {thread.native_id for thread in ours if thread.native_id is not None}
+        known = {thread.native_id for thread in ours if thread.native_id is not None} | self.idle.natives
         is_ended = THREADS.end()
         left = self._left(known)
         if is_ended and any(_owner(thread) == _LIBRARIES["duckdb"] for thread in left):
             THREADS.end_default()
             left = self._left(known)
         return _reasons(left)
+
+    def lasting(self) -> tuple[Reason, ...]:
+        """Threads that a cell has left, and that will not be done soon: of a user's code, and of libraries that have
+        them for good. Each is given once. Called at the end of a cell."""
+        if native_threads.is_alone():
+            self._told = frozenset()
+            return ()
+        idle, frames = IdlePools.now(), _current_frames()
+        lasting: dict[int | str, Reason] = {
+            ident: Reason(kind="python", owner=name, threads=1)
+            for ident, name in _python_threads((), idle.threads | OWN)
+            if not is_of_a_library(frames.get(ident)) or type(_alive.get(ident)) is threading.Timer
+        }
+        lasting |= self._lasting_natives()
+        told, self._told = self._told, frozenset(lasting)
+        return tuple(reason for key, reason in lasting.items() if key not in told)
+
+    def _lasting_natives(self) -> dict[int | str, Reason]:
+        if _LASTING.isdisjoint(_modules):
+            return {}
+        ids = native_threads.others()
+        unseen = [id for id in ids if id and id not in self._seen]
+        if unseen:
+            looked = native_threads.look_at(unseen, MemoryMap())
+            self._seen.update((thread.id, thread) for thread in looked if thread.library)
+        counts = Counter(_owner(self._seen[id]) for id in ids if id in self._seen)
+        return {
+            owner: Reason(kind="native", owner=owner, threads=counts[owner])
+            for module in sorted(_LASTING)
+            if (owner := _LIBRARIES[module]) in counts
+        }
+
+    def _busy(self, ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
+        """Threads of Python code that do not wait for work. One of a library's may be about to."""
+        for _ in range(_LOOKS):
+            self.idle = IdlePools.now()
+            if not (busy := _python_threads(ours, self.idle.threads)):
+                return ()
+            frames = _current_frames()
+            if not all(is_of_a_library(frames.get(ident)) for ident, _ in busy):
+                break
+            _sleep(_PAUSE)
+        return tuple(Reason(kind="python", owner=name, threads=1) for _, name in busy)
 
     def _left(self, known: Collection[int]) -> list[NativeThread]:
         """Those that forbid a fork, behind what can be done about them."""
@@ -143,14 +202,12 @@ class ForkSafety:
         return running
 
 
-def _python_threads(ours: Collection[threading.Thread]) -> tuple[Reason, ...]:
-    """Those that `threading` has not heard of too. The interpreter's own list cannot be talked out of any."""
-    idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident}
+def _python_threads(ours: Collection[threading.Thread], idle: Collection[int]) -> list[tuple[int, str]]:
+    """Numbers and names, also of those that `threading` has not heard of. The interpreter's own list cannot be talked
+    out of any."""
+    idents = set(_current_frames()) - {thread.ident for thread in ours} - {_main.ident} - set(idle)
     names = {thread.ident: thread.name for thread in _enumerate()}
-    return tuple(
-        Reason(kind="python", owner=str(names.get(ident, "without a name"))[:100], threads=1)
-        for ident in sorted(idents)
-    )
+    return [(ident, str(names.get(ident, "without a name"))[:100]) for ident in sorted(idents)]
 
 
 def _reasons(threads: list[NativeThread]) -> tuple[Reason, ...]:

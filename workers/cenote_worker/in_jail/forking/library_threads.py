@@ -6,6 +6,7 @@ and a step is not alone, so that nothing of what it does is known for sure.
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -18,6 +19,10 @@ __builtins__ = BUILTINS
 
 _alive = threading._active  # type: ignore[attr-defined]
 _modules = sys.modules
+_putenv, _unsetenv = os.putenv, os.unsetenv
+_variables: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+_TOKENIZERS: Final = b"TOKENIZERS_PARALLELISM"
+"""What they ask the C library for, each time."""
 
 
 def end_waiting() -> None:
@@ -38,6 +43,21 @@ def pause() -> None:
         if cv2 is not None and (count := cv2.getNumThreads()) > 1:
             cv2.setNumThreads(1)  # ends them at once
             cv2.setNumThreads(count)  # begins them when they are needed
+
+
+def begin_fork() -> None:
+    """Tokenizers turn their threads off in a copy, unless the user has asked for some, and say so on stderr."""
+    if "tokenizers" in _modules:
+        _putenv(_TOKENIZERS, b"false")
+
+
+def end_fork() -> None:
+    """In the original: in a copy they stay off."""
+    if "tokenizers" in _modules:
+        if (wanted := _variables.get(_TOKENIZERS)) is None:
+            _unsetenv(_TOKENIZERS)
+        else:
+            _putenv(_TOKENIZERS, wanted)
 
 
 def _exit(monitor: Any) -> None:

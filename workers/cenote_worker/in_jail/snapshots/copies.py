@@ -11,7 +11,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from cenote_worker.in_jail.forking import library_threads
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.in_jail.forking.idle_pools import NONE as NO_POOLS
 from cenote_worker.in_jail.snapshots import processor_time
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import Baseline, Sources, difference
@@ -122,6 +124,8 @@ class Copies:
         self._free_memory = FreeMemory()
         self._withheld = Withheld(())
         """What this process, a copy, does not have."""
+        self._pools = NO_POOLS
+        """Those whose threads this process, a copy, does not have."""
         self._is_beginning = beginning.is_kept
         """Whether this is what the worker began with: nobody has asked anything of it yet."""
         self._changed = True
@@ -207,6 +211,12 @@ class Copies:
             with suppress(OSError):
                 self._heed(self._line)
         return self._unkept or (_ENDED if self._ended else self._files.unkept)
+
+    def unkeepable(self) -> str:
+        """What the cell that has just ended has left that forbids any copy; empty if that was said before."""
+        if self._line is None:
+            return ""
+        return ", ".join(map(str, self._safety.lasting()))[:_MAX_REASON]
 
     def forgo(self) -> None:
         """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
@@ -318,6 +328,7 @@ class Copies:
         if reasons := self._safety.make_quiet():
             self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
             return False
+        self._pools = self._safety.idle
         self._imported.settle()
         files = self._files.keep()
         holdings = self._holdings()
@@ -336,10 +347,12 @@ class Copies:
         """See `fork_beside`."""
         self._withheld = self._free_memory.withhold()
         pid: int | None = os.getpid()
+        library_threads.begin_fork()
         try:
             pid = fork_beside()
         finally:
             if pid is not None:
+                library_threads.end_fork()
                 self._withheld.give_back()
         return pid
 
@@ -386,7 +399,8 @@ class Copies:
             freeze(there, self._go_on, lambda line: self._answer(line, self._wanted))
             unlocked = holdings.restore()
             self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
-            self.amiss = self._files.restore(self._wanted)
+            self.amiss = (*self._files.restore(self._wanted), *self._pools.renew())
+            self._pools = NO_POOLS
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
                 self._latest = _Latest(pid=copy, names=names, holdings=self._holdings())
@@ -396,6 +410,7 @@ class Copies:
     def _go_on(self, told: Message) -> None:
         """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
         self._withheld.make_up()
+        self._pools.part()
         self._wanted = number(told, "files")
         if "cpu" in told:
             processor_time.go_on(number(told, "cpu"), self._namespace)

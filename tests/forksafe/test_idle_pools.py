@@ -1,0 +1,126 @@
+"""Pools that libraries leave waiting: the state is kept beside them, and a crash costs the cell that it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from cenote.runtime import PythonRuntime
+from cenote_security.policy import SandboxPolicy
+
+_EXECUTOR = "from concurrent.futures import ThreadPoolExecutor\npool = ThreadPoolExecutor(2)"
+_PROCESSES = "from concurrent.futures import ProcessPoolExecutor\npool = ProcessPoolExecutor(2)"
+_THREADS = "from multiprocessing.pool import ThreadPool\npool = ThreadPool(2)"
+_POOL = "from multiprocessing import Pool\npool = Pool(2)"
+_JOBLIB = "from joblib import Parallel, delayed"
+_TOKENIZER = """
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+tokenizer = Tokenizer(models.BPE())
+tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+tokenizer.train_from_iterator(['hello world'] * 200, trainers.BpeTrainer(vocab_size=60))
+"""
+
+POOLS = {
+    "executor": (_EXECUTOR, "list(pool.map(abs, [-1, 2]))", "[1, 2]"),
+    "executor of an event loop": ("import asyncio", "await asyncio.to_thread(abs, -1)", "1"),
+    "pool of threads": (_THREADS, "pool.map(abs, [-1, 2])", "[1, 2]"),
+    "pool of processes": (_POOL, "pool.map(abs, [-1, 2])", "[1, 2]"),
+    "executor of processes": (_PROCESSES, "list(pool.map(abs, [-1, 2]))", "[1, 2]"),
+    "queue": ("import multiprocessing\nqueue = multiprocessing.Queue()\nqueue.put(1); queue.get()", "1", "1"),
+    "joblib": (_JOBLIB, "Parallel(n_jobs=2)(delayed(abs)(i) for i in [-1, 2])", "[1, 2]"),
+    "tokenizers": (_TOKENIZER, "len(tokenizer.encode_batch(['hello world'] * 200))", "200"),
+}
+"""How it is made, what has it work, and what that gives."""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[PythonRuntime]:
+    with PythonRuntime(sandbox=SandboxPolicy(preload=(), cpus=2)) as runtime:
+        yield runtime
+
+
+@pytest.fixture
+def runtime(shared: PythonRuntime) -> PythonRuntime:
+    """Without what another test has left."""
+    shared.reset()
+    return shared
+
+
+def value(runtime: PythonRuntime, code: str) -> str | None:
+    result = runtime.execute(code)
+    assert result.success, result.error
+    assert "" == result.unkept
+    assert "Traceback" not in result.stderr
+    assert "forked" not in result.stderr  # as tokenizers say
+    return result.value
+
+
+def crash(runtime: PythonRuntime) -> None:
+    """It costs one cell."""
+    result = runtime.execute("kept = 0; import os; os._exit(1)")
+    assert "the namespace is as it was before the cell" in str(result.error)
+
+
+@pytest.mark.parametrize("kind", POOLS)
+def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime, kind: str) -> None:
+    """And the pool works again behind it, in a copy and in a copy of that."""
+    make, use, expected = POOLS[kind]
+    assert expected == value(runtime, f"{make}\n{use}")
+    for kept in ("7", "8"):
+        value(runtime, f"kept = {kept}")
+        crash(runtime)
+        assert kept == value(runtime, "kept")
+        assert expected == value(runtime, use)
+
+
+@pytest.mark.parametrize(
+    ("left", "named"),
+    [
+        ("threading.Thread(target=lambda: never.wait(), name='poller', daemon=True).start()", "poller"),
+        ("timer = threading.Timer(1000, print); timer.daemon = True; timer.start()", "Thread-"),
+        ("pool.submit(lambda: never.wait())", "ThreadPoolExecutor"),
+    ],
+    ids=["thread", "timer", "pool with work"],
+)
+def test_what_keeps_states_from_being_kept_is_said_before_it_costs_one(
+    runtime: PythonRuntime, left: str, named: str
+) -> None:
+    """By the cell that leaves it, and once."""
+    result = runtime.execute(f"import threading\n{_EXECUTOR}\nnever = threading.Event()\n{left}")
+    (line,) = result.news
+    assert "no state can be kept from here on" in line
+    assert named in line
+    after = runtime.execute("1")
+    assert ((), True) == (after.news, named in after.unkept)
+    runtime.execute("never.set()")
+
+
+def test_tokenizers_with_threads_that_the_user_has_asked_for_have_none_in_a_copy(
+    runtime: PythonRuntime,
+) -> None:
+    """They would wait for those of the original for ever."""
+    make, use, expected = POOLS["tokenizers"]
+    variable = "os.environ['TOKENIZERS_PARALLELISM']"
+    assert expected == value(runtime, f"import os\n{variable} = 'true'\n{make}\n{use}")
+    value(runtime, "kept = 7")
+    crash(runtime)
+    assert expected == value(runtime, use)
+    assert "('true', 7)" == value(runtime, f"{variable}, kept")
+
+
+def test_a_crash_costs_one_cell_with_jobs_of_scikit_learn(runtime: PythonRuntime) -> None:
+    """`n_jobs` leaves processes, and threads that serve them, for minutes."""
+    make = """
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+X = np.arange(200.0).reshape(100, 2) / 200
+y = X[:, 0] > 0.5
+"""
+    use = "len(cross_val_score(LogisticRegression(), X, y, n_jobs=2))"
+    assert "5" == value(runtime, make + use)
+    value(runtime, "kept = 7")
+    crash(runtime)
+    assert "7" == value(runtime, "kept")
+    assert "5" == value(runtime, use)
