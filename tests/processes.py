@@ -11,6 +11,9 @@ from pathlib import Path
 
 from tests.waiting import PATIENCE
 
+CHOOSES_NUMBERS = 1 << 40
+"""CAP_CHECKPOINT_RESTORE: which number the next process of a pid namespace has."""
+
 
 def everyone() -> list[int]:
     """Those that the machine runs now. Each may have ended by the time it is looked at."""

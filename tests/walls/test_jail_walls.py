@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import CHOOSES_NUMBERS, status_of
 from tests.waiting import until
 from tests.walls.conftest import StartJail
 from tests.walls.jails import InJailError, Jail
@@ -185,11 +186,24 @@ def test_only_six_descriptors(jail: Jail) -> None:
     ]
 
 
+def chooses_numbers(pid: int) -> bool:
+    return bool(int(status_of(pid)["CapEff"], 16) & CHOOSES_NUMBERS)
+
+
+def test_no_cell_chooses_the_numbers_of_processes(jail: Jail) -> None:
+    """The file that its warden writes to takes nothing from it."""
+    refused = jail.ask(
+        "try:\n    open('/proc/sys/kernel/ns_last_pid', 'w').write('77'); result = 0\n"
+        "except OSError as error:\n    result = error.errno"
+    )
+    assert refused in (errno.EPERM, errno.EACCES, errno.EROFS, errno.ENOENT)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="a warden lets nobody but root look into it")
 def test_the_warden_s_descriptors(jail: Jail, level: str) -> None:
     """The control socket, the line to the worker, /dev/null, the timer of its cells and the pipe that wakes it.
 
-    And what another worker would have: both pipes, both sockets, and the rules that it is fenced by.
+    And what another worker would have: both pipes, both sockets, the rules that it is fenced by, and its number.
     """
     place = f"/proc/{jail.warden}/fd"
 
@@ -200,7 +214,9 @@ def test_the_warden_s_descriptors(jail: Jail, level: str) -> None:
         return []
 
     rules = ["anon_inode:[landlock-ruleset]"] if level == "strict" else []
-    expected = [*["/dev/null"] * 3, *rules, "anon_inode:[timerfd]", *["pipe"] * 4, *["socket"] * 4]
+    last_pid = ["/proc/sys/kernel/ns_last_pid"] if chooses_numbers(jail.warden) else []
+    expected = [*["/dev/null"] * 3, *last_pid, *rules, "anon_inode:[timerfd]", *["pipe"] * 4, *["socket"] * 4]
+    expected.sort()
     # The worker may be ready before the warden has let go of what it was made with.
     until(lambda: expected == kinds())
 

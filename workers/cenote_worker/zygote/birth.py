@@ -268,10 +268,13 @@ def _place_for_warden(
         start.level.last_pid = -1
         return
     level = start.level
-    rules, last_pid = (null if each < 0 else each for each in (level.worker_rules, level.last_pid))
-    place((*own, *for_workers, rules, last_pid))
-    level.worker_rules = WORKER_RULES if level.worker_rules >= 0 else -1
-    level.last_pid = LAST_PID if level.last_pid >= 0 else -1
+    if level.worker_rules < 0:
+        level.last_pid = -1
+        place((*own, *for_workers))
+        return
+    last_pid = () if level.last_pid < 0 else (level.last_pid,)
+    place((*own, *for_workers, level.worker_rules, *last_pid))
+    level.worker_rules, level.last_pid = WORKER_RULES, LAST_PID if last_pid else -1
 
 
 def _read_variables(file: int | None) -> dict[str, str]:

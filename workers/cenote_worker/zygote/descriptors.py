@@ -29,10 +29,10 @@ FOR_WORKERS: Final = (6, 7, 8, 9)
 """In a warden that may fork another worker: what that has as 1 to WARDEN."""
 
 WORKER_RULES: Final = 10
-"""In such a warden: what its level needs to fence a worker; where it needs nothing, `/dev/null`."""
+"""In such a warden: what its level needs to fence a worker, if it needs anything."""
 
 LAST_PID: Final = 11
-"""In such a warden: see Level; where there is none, `/dev/null`."""
+"""In such a warden, behind those rules: see Level."""
 
 _ABOVE_ALL_FIXED: Final = 16
 
