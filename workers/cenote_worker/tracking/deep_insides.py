@@ -79,6 +79,27 @@ _STANDARD: Final = sys.stdlib_module_names
 _NOT_THEIRS: Final = frozenset(
     ("__main__", "__mp_main__", "cenote_worker", "cenote_security", "cenote_proto", "")
 )
+"""What is the user's or the jail's."""
+
+_KNOWN_OTHERWISE: Final = frozenset(
+    (
+        "cloudpickle",
+        "decimal",
+        "encodings",
+        "joblib",
+        "locale",
+        "logging",
+        "packaging",
+        "six",
+        "threadpoolctl",
+    )
+)
+"""Libraries of which hidden state, or the words of the code, tell what a step changes there."""
+
+WITH_REGISTRIES: Final = frozenset(("calendar", "codecs", "copyreg", "csv", "mimetypes", "xml"))
+"""Of the standard library, what other libraries may put something into. The rest changes by caches only, when they
+use it."""
+
 _COLLECTED: Final = 1 << 14
 
 _IMPORT, _EXTENDED = opmap["IMPORT_NAME"], opmap["EXTENDED_ARG"]
@@ -113,7 +134,7 @@ def library_of(dotted: str) -> str:
 
 def keeps_something(library: str, own_modules: Set[str]) -> bool:
     """Whether it is imported, installed, and not known to keep nothing that a program meets."""
-    if library in KEEPING_CACHES or library in _NOT_THEIRS or library in own_modules:
+    if library in KEEPING_CACHES | _NOT_THEIRS | _KNOWN_OTHERWISE or library in own_modules:
         return False
     if library[:1] == "_" and is_standard(library):
         return False
@@ -122,9 +143,8 @@ def keeps_something(library: str, own_modules: Set[str]) -> bool:
 
 def may_come(library: str) -> bool:
     """Whether it is not imported yet, and would be one that may keep something."""
-    return not (
-        library in _modules or library in KEEPING_CACHES or library in _NOT_THEIRS or is_standard(library)
-    )
+    known = library in KEEPING_CACHES | _NOT_THEIRS | _KNOWN_OTHERWISE or is_standard(library)
+    return library not in _modules and not known
 
 
 def is_standard(library: str) -> bool:

@@ -74,12 +74,12 @@ class Facts:
     """Of code and all that is defined in it and may run with it; `|` is of one and then the other.
 
     loads, stores: global names; a deletion is both. deletes: those deleted. attributes: names of attributes read.
-    sets: those set or deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with `()` when called
-    without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import *`. first: names
-    bound before they are read. within: global names that functions and classes defined in it read. on_results: it
-    sets something on, or in, what a call has given. submodules: what is imported from within packages, by dotted
-    names, some of which may be no modules. texts: those of the attributes that stand in texts. asks: places that may
-    ask a database. sequences: a text speaks of those of a database.
+    sets: those set or deleted. chains: dotted names that begin with a global one, such as `np.random.rand`; with
+    `()` when called without arguments, `=` when set or deleted. imports: modules. star: there is a `from m import
+    *`. first: names bound before they are read. within: global names that functions and classes defined in it
+    read. on_results: it sets something on, or in, what a call has given. submodules: what is imported from within
+    packages, by dotted names, some of which may be no modules. texts: those of the attributes that stand in
+    texts. asks: places that may ask a database. sequences: a text speaks of those of a database.
     """
 
     loads: frozenset[str] = frozenset()

@@ -13,6 +13,7 @@ from types import CodeType
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.deep_insides import (
     MOST,
+    WITH_REGISTRIES,
     Index,
     Inside,
     is_standard,
@@ -126,9 +127,8 @@ class LibraryState:
             found[library] = inside_of(library) if met < MOST else _TOO_FAR
             met += len(found[library].held)
             if not is_standard(library):
-                waiting += sorted(
-                    each for each in found[library].beside if keeps_something(each, own_modules)
-                )
+                beside = (each for each in found[library].beside if keeps_something(each, own_modules))
+                waiting += sorted(each for each in beside if not is_standard(each) or each in WITH_REGISTRIES)
         return found
 
     def _beside(self, insides: Mapping[str, Inside]) -> frozenset[str]:
