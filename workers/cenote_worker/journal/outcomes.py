@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from cenote_proto.v1 import jail_pb2, journal_pb2
-from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
+from cenote_security.errors import CallTimeoutError, JailLostError, NotKeptError, UnavailableError
 from cenote_worker.results import Built, ExecutionResult, Patched, Rollback
 from cenote_worker.supervisor import edge
 from cenote_worker.supervisor.requests import Outcome
@@ -39,6 +39,8 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
             settled.no_such_step = step
         case UnavailableError():
             settled.nothing_ran = True
+        case CallTimeoutError():
+            settled.refusal.message = str(outcome)
         case JailLostError():
             settled.lost = outcome.reason
         case _:
