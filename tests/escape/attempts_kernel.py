@@ -278,12 +278,12 @@ def delegate_a_folder(world: World) -> object:
 
 
 @DOORS.attempt("news of a folder of others, F_NOTIFY", "EINVAL")
-def watch_a_folder(world: World) -> object:
+def ask_for_news_of_a_folder(world: World) -> object:
     return fcntl.fcntl(os.open("/usr", os.O_RDONLY), fcntl.F_NOTIFY, 0x80000002)
 
 
 @DOORS.attempt("huge pages of the machine, MAP_HUGETLB and MFD_HUGETLB", "ENOMEM")
-def take_huge_pages(world: World) -> object:
+def map_huge_pages_by_flag(world: World) -> object:
     return first_success(
         lambda: call("mmap", 0, 1 << 21, 3, 0x40022, -1, 0),
         lambda: call("memfd_create", b"x", 4),

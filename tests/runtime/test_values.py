@@ -355,6 +355,34 @@ def test_what_a_jail_refuses_leaves_no_descriptor(make_runtime) -> None:
                 runtime.inject(Variable("broken", OnlyHere()))
 
 
+IMPATIENT = SandboxPolicy(call_timeout=0.5)
+
+NAMED = """
+class Name(str):
+    def __eq__(self, other): __import__('time').sleep(600)
+    def __hash__(self): return hash("z")
+globals()[Name("z")] = 1
+"""
+
+
+def test_a_name_that_never_ends(make_runtime) -> None:
+    """An object of the user's may be the key of a variable; it is asked whether it equals another."""
+    runtime = make_runtime(sandbox=IMPATIENT)
+    runtime.execute("y = 5")
+    runtime.execute(NAMED)
+    with pytest.raises(CallTimeoutError):
+        runtime.retrieve("z")
+    assert "5" == runtime.execute("y").value
+
+
+def test_columns_that_never_end(make_runtime) -> None:
+    """What is said of one variable takes too long; of the others it is said."""
+    runtime = make_runtime(sandbox=IMPATIENT)
+    slow = "    def __repr__(self): __import__('time').sleep(600)\n    __str__ = __repr__"
+    runtime.execute(f"import pandas as pd\nclass C:\n{slow}\nx, y = pd.DataFrame([[1]], columns=[C()]), 5")
+    assert {"x", "y"} <= {info.name for info in runtime.describe()}
+
+
 ENDLESS = [
     ("__str__", lambda runtime: runtime.retrieve("error")),
     ("__reduce__", lambda runtime: runtime.share("x")),
@@ -365,8 +393,6 @@ ENDLESS = [
     ("__setstate__", lambda runtime: runtime.fork()),
 ]
 """Methods that a call runs in the jail."""
-
-IMPATIENT = SandboxPolicy(call_timeout=0.5)
 
 
 @pytest.mark.parametrize(("method", "call"), ENDLESS)
@@ -383,12 +409,13 @@ def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[Pyth
 
 
 def test_a_value_that_ignores_its_interrupt(make_runtime) -> None:
-    """Its process is killed, as a cell's is, and the state is that before the call."""
+    """Its process is killed, as a cell's is, and the newest state that was copied goes on."""
     runtime = make_runtime(sandbox=IMPATIENT)
     runtime.execute(
         "import time\ny = 5\nclass X:\n    def __reduce__(self):\n        while True:\n"
         "            try: time.sleep(600)\n            except BaseException: pass\nx = X()"
     )
+    runtime.execute("0")  # before which the state is copied
     with pytest.raises(RolledBackError, match=r"call ran out of time.* of 0\.5 s"):
         runtime.share("x")
     assert "5" == runtime.execute("y").value

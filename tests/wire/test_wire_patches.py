@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 from tests.wire.strategies import seconds, sizes, texts
 
 from cenote_proto.v1 import journal_pb2, runtime_pb2
+from cenote_security.errors import CallTimeoutError
 from cenote_worker.journal.outcomes import from_entry, to_entry
 from cenote_worker.results import Patched, PatchRefusal, UnmadeCall
+from cenote_worker.supervisor.edge import RefusedReply
 from cenote_worker.wire.patches import MAX_FACTS, from_patched, to_patched
 
 numbers = st.lists(sizes, max_size=3).map(tuple)
@@ -51,3 +53,10 @@ def test_a_refusal_that_cannot_be_read_keeps_its_text() -> None:
 def test_an_outcome_of_a_later_version() -> None:
     """A status that is not known here is a refusal."""
     assert "refused" == to_patched(runtime_pb2.Applied(status=77)).status  # type: ignore[arg-type]
+
+
+def test_a_call_that_took_too_long_is_no_lost_jail() -> None:
+    """Whoever asks a successor for what became of it hears that nothing has changed."""
+    outcome = from_entry(to_entry("key", CallTimeoutError(3)))
+    assert isinstance(outcome, RefusedReply)
+    assert "took longer than 3 s" in outcome.message

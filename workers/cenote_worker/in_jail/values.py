@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
@@ -135,9 +136,14 @@ class Values:
                 raise Refused(jail_pb2.Refusal.FAILED, name, "it was interrupted") from None
 
     def described(self, request: jail_pb2.Describe) -> list[VariableInfo]:
-        if not request.names:
-            return self._kernel.describe()
-        return [self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace]
+        with (
+            self._interruptible()
+        ):  # of one variable that never ends nothing is said, and the next one follows
+            if not request.names:
+                return self._kernel.describe()
+            return [
+                self._kernel.describe_one(name) for name in request.names if name in self._kernel.namespace
+            ]
 
     def _opened(self, content: Content, name: str) -> tuple[dict[str, object], dict[str, object]]:
         """The values, and the classes that go along with them, both by name."""
@@ -165,9 +171,10 @@ class Values:
     def _check_free(self, names: list[str], replace: bool) -> None:
         if replace:
             return
-        for name in names:
-            if name in self._kernel.namespace:
-                raise Refused(jail_pb2.Refusal.NAME_EXISTS, name)
+        with self._interruptible():
+            for name in names:
+                if name in self._kernel.namespace:
+                    raise Refused(jail_pb2.Refusal.NAME_EXISTS, name)
 
     def _pickled(self, name: str, value: object) -> Content:
         try:
@@ -189,12 +196,22 @@ class Values:
             raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
 
     def _lookup(self, name: str) -> object:
+        with self._interruptible():
+            try:
+                return self._kernel.namespace[name]
+            except KeyError:
+                names = [info.name for info in self._kernel.describe()]
+                nearest = tuple(difflib.get_close_matches(name, names, n=3))
+                raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """For what changes nothing. A name may be an object of the user's, which may never say what it equals."""
         try:
-            return self._kernel.namespace[name]
-        except KeyError:
-            names = [info.name for info in self._kernel.describe()]
-            nearest = tuple(difflib.get_close_matches(name, names, n=3))
-            raise Refused(jail_pb2.Refusal.UNKNOWN_NAME, name, nearest=nearest) from None
+            with self._kernel.interruptible():
+                yield
+        except KeyboardInterrupt:
+            raise Refused(jail_pb2.Refusal.FAILED, message="it was interrupted") from None
 
 
 def _reason(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from typing import assert_never
 
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, journal_pb2
-from cenote_security.errors import JailLostError, NotKeptError, UnavailableError
+from cenote_security.errors import CallTimeoutError, JailLostError, NotKeptError, UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.results import Built, ExecutionResult, Patched, Rollback
 from cenote_worker.supervisor import edge
@@ -41,6 +41,8 @@ def to_entry(key: str, outcome: Outcome) -> journal_pb2.Settled:
             settled.no_such_step = step
         case UnavailableError():
             settled.nothing_ran = True
+        case CallTimeoutError():
+            settled.refusal.message = utf8_text(str(outcome))
         case JailLostError():
             settled.lost = utf8_text(outcome.reason)
         case NotDurableError():

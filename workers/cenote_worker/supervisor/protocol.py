@@ -78,7 +78,7 @@ _ANSWERS: dict[Ask, tuple[type, ...]] = {
     Ask.INJECT: (DoneReply, RefusedReply),
     Ask.FETCH: (ValueReply, RefusedReply),
     Ask.DELETE: (DoneReply, RefusedReply),
-    Ask.DESCRIBE: (VariablesReply,),
+    Ask.DESCRIBE: (VariablesReply, RefusedReply),
     Ask.LOOK_UP_FILES: (FolderReply, RefusedReply),
     Ask.READ_FILE: (FileReply, RefusedReply),
     Ask.CHANGE_FILE: (DoneReply, RefusedReply),
