@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import pytest
@@ -111,6 +111,33 @@ def test_objects_in_the_client_are_shown_by_their_class() -> None:
     text = prompt(scene)
     assert "door: Door  # Front door" in text
     assert "class Door\n  open() -> bool  # Open it" in text
+
+
+@dataclass
+class Bill:
+    total: float
+
+    def pay(self) -> bool:
+        """Pay it"""
+        return True
+
+
+def test_what_host_functions_give_is_shown_without_methods() -> None:
+    """It is in the jail as data, unless it was sent there whole for some other reason."""
+
+    def bill() -> Bill:
+        return Bill(1)
+
+    as_data, whole = Function(bill, host=True), Function(bill, host=True, by_value=True)
+    assert "Bill(total: float)" in prompt(Scene(functions=(as_data,)))
+    assert "pay()" not in prompt(Scene(functions=(as_data,)))
+    for scene in (
+        Scene(functions=(whole,)),
+        Scene(functions=(Function(bill),)),
+        Scene(functions=(as_data,), variables=(Variable("mine", Bill(1)),)),
+        Scene(functions=(as_data,), types=(Type(Bill),)),
+    ):
+        assert "pay() -> bool  # Pay it" in prompt(scene)
 
 
 def test_types_have_schemas_unless_that_is_unwanted() -> None:

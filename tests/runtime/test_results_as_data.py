@@ -107,6 +107,15 @@ class Permission(enum.Flag):
         return API_KEY
 
 
+class Labelled(str, enum.Enum):  # noqa: UP042
+    ONE = "one", 1
+
+    def __new__(cls, text: str, number: int) -> Labelled:
+        made = str.__new__(cls, text)
+        made._value_ = (text, number)  # type: ignore[assignment]
+        return made
+
+
 @dataclass
 class Line:
     sku: str
@@ -253,6 +262,7 @@ GIVEN: dict[str, tuple[Any, str, str]] = {
     "cycle": (cycle, "v.child.parent is v", "True"),
     "local": (local, "v.x", "1"),
     "enum": (lambda: [Colour.RED, {Colour.RED: 1}], "v[0].value, v[1][v[0]], v[0] == 'red'", "('red', 1, True)"),
+    "labelled": (lambda: Labelled.ONE, "v.name, v.value", "('ONE', ('one', 1))"),
     "flag": (lambda: Permission.READ | Permission.WRITE, "v.value, type(v).READ in v", "(3, True)"),
     "order": (
         lambda: [Order(1, lines=[Line("s")], made="x")],

@@ -29,10 +29,11 @@ class _Field:
         return typed if self.default is None else f"{typed} = {self.default}"
 
 
-def type_stub(cls: type, doc: str = "") -> str:
+def type_stub(cls: type, doc: str = "", *, code: bool = True) -> str:
     """A class in one line if it is a mere record or an Enum, else with a line for each documented field and method.
 
     `Item(id: str, price: float)`, `Size(Enum): S='s', M='m'`, `Row = {"id": int, "note"?: str}`.
+    code: whether methods and properties are listed.
     """
     if issubclass(cls, Enum):
         return f"{cls.__name__}(Enum): {_members(cls)}{comment(doc)}"
@@ -42,7 +43,9 @@ def type_stub(cls: type, doc: str = "") -> str:
     documented = fields is not None and any(field.doc for field in fields)
     lines = [f"  {field}{comment(field.doc)}" for field in fields or ()] if documented else []
     head = f"class {cls.__name__}" if documented else _head(cls, fields)
-    return "\n".join([f"{head}{comment(doc)}", *lines, *_attributes(cls, fields), *_methods(cls)])
+    if code:
+        lines.extend((*_attributes(cls, fields), *_methods(cls)))
+    return "\n".join([f"{head}{comment(doc)}", *lines])
 
 
 def class_doc(cls: type) -> str:

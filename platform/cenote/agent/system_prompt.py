@@ -176,19 +176,26 @@ def _type_text(item: Type) -> str:
 def _shapes(scene: Scene) -> Iterator[str]:
     """Classes that were not injected by name but stand in signatures, or are those of variables."""
     listed = {item.value for item in scene.types}
-    for cls in _mentioned(scene):
+    found: dict[type, bool] = {}
+    for cls, has_code in _mentioned(scene):
+        found[cls] = has_code or found.get(cls, False)
+    for cls, has_code in found.items():
         if cls not in listed:
-            listed.add(cls)
-            yield type_stub(cls, class_doc(cls))
+            yield type_stub(cls, class_doc(cls), code=has_code)
 
 
-def _mentioned(scene: Scene) -> Iterable[type]:
+def _mentioned(scene: Scene) -> Iterable[tuple[type, bool]]:
+    """Each class, and whether the namespace has its methods: what host functions give is there as data."""
     for function in scene.functions:
-        yield from records_in(function.func)
+        yield from _all(records_in(function.func), not function.host or function.by_value)
     for item in scene.types:
-        yield from records_in(item.value)
+        yield from _all(records_in(item.value), True)
     for variable in scene.variables:
         cls = type(variable.value)
         if is_own(cls) and not isinstance(variable.value, SubAgent):
-            yield cls
-            yield from records_in(cls)
+            yield cls, True
+            yield from _all(records_in(cls), not variable.host or variable.by_value)
+
+
+def _all(classes: Iterable[type], has_code: bool) -> Iterable[tuple[type, bool]]:
+    return ((cls, has_code) for cls in classes)

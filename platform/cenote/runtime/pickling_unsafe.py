@@ -21,7 +21,7 @@ from typing import Any
 import cloudpickle
 
 from cenote.runtime import records
-from cenote.runtime.records import refuse_code
+from cenote.runtime.records import reducer_of, refuse_code
 from cenote_security.errors import NotCopiedError, NotTransferableError
 from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import of_this_version
@@ -116,6 +116,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._by_value = by_value
         self._data = data
         self._clients: dict[type, bool] = {}
+        self._reducers: dict[type, Callable[[Any], Any]] = {}
         self.classes: dict[str, type] = {}
         self.records: dict[str, type] = {}
 
@@ -165,11 +166,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return refuse_code(obj) if is_foreign(obj) or _has_clients_globals(obj) else None
         if isinstance(obj, types.ModuleType):
             return refuse_code(obj) if _is_clients_module(obj) else None
-        if not self._is_clients(type(obj)):
+        cls = type(obj)
+        if not self._is_clients(cls):
             return None
         if id(obj) in data.live:
-            raise TypeError(f"the {type(obj).__qualname__} itself stays in the client")
-        return records.reduced_instance(obj, self._is_clients)
+            raise TypeError(f"the {cls.__qualname__} itself stays in the client")
+        if cls not in self._reducers:
+            self._reducers[cls] = reducer_of(cls, self._is_clients)
+        return self._reducers[cls](obj)
 
     def _alone(self, cls: type) -> bytes:
         """The class by value, in a pickle of its own."""

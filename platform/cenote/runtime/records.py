@@ -79,67 +79,86 @@ def reduced_class(cls: type, is_clients: IsClients) -> Reduction | None:
     return make_record, (_identity(spec), spec)
 
 
-def reduced_instance(obj: Any, is_clients: IsClients) -> Reduction:
-    """How to pickle an instance of a class of the client's. Raises CannotBeDataError where it cannot be data."""
-    cls = type(obj)
-    if isinstance(obj, enum.Enum):
-        return enum_member, (cls, obj._name_ if obj._name_ in cls.__members__ else None, obj._value_)
+def reducer_of(cls: Any, is_clients: IsClients) -> Callable[[Any], Reduction]:
+    """How to pickle instances of a class of the client's. Raises CannotBeDataError where they cannot be data."""
+    if issubclass(cls, enum.Enum):
+        return _reduced_member
     if _is_model(cls):
-        return new_record, (cls,), _model_state(obj), None, None, set_model_fields
+        return _reduced_model
     base = _nearest(cls, is_clients)
-    state = _state(obj, is_clients)
-    fields = frozenset(getattr(cls, "__dataclass_fields__", ()))
-    public = {name: value for name, value in state.items() if name in fields or _is_public(cls, name)}
-    if isinstance(obj, BaseException):
-        return new_record, (cls, *obj.args), public, None, None, set_fields
-    if base is tuple:
-        return new_tuple, (cls, tuple(tuple.__iter__(obj))), public, None, None, set_fields
-    if base in _LAYOUT:
-        return new_record, (cls, _LAYOUT[base](obj)), public, None, None, set_fields
-    if base is list:
-        return new_record, (cls,), public, list.__iter__(obj), None, set_fields
-    if base is dict:
-        return new_record, (cls,), public, None, iter(dict.items(obj)), set_fields
-    if base is set:
-        return new_record, (cls,), list(set.__iter__(obj)), None, None, fill_set
+    fields = _fields_of(cls, is_clients)
+    if issubclass(cls, BaseException):
+        return lambda obj: (new_record, (cls, *obj.args), fields(obj), None, None, set_fields)
     if base is object:
-        return new_record, (cls,), public, None, None, set_fields
-    return _as_its_base(obj, is_clients)
+        return lambda obj: (new_record, (cls,), fields(obj), None, None, set_fields)
+    if base is tuple:
+        return lambda obj: (new_tuple, (cls, tuple(tuple.__iter__(obj))), fields(obj), None, None, set_fields)
+    if base is list:
+        return lambda obj: (new_record, (cls,), fields(obj), list.__iter__(obj), None, set_fields)
+    if base is dict:
+        return lambda obj: (new_record, (cls,), fields(obj), None, iter(dict.items(obj)), set_fields)
+    if base is set:
+        return lambda obj: (new_record, (cls,), list(set.__iter__(obj)), None, None, fill_set)
+    if base in _LAYOUT:
+        content = _LAYOUT[base]
+        return lambda obj: (new_record, (cls, content(obj)), fields(obj), None, None, set_fields)
+    if _is_overridden(cls, _PICKLING, is_clients):
+        raise CannotBeDataError(
+            f"{cls.__qualname__} has a way of its own to be pickled, which is code; {BY_VALUE}"
+        )
+    # As the class of a library that it is derived from is pickled: a frame, an array.
+    return lambda obj: obj.__reduce_ex__(5)
 
 
 # -- instances --
 
 
-def _state(obj: Any, is_clients: IsClients) -> dict[str, Any]:
-    """The attributes, or what the class itself says that is to be kept, such as without a lock."""
+def _reduced_member(obj: Any) -> Reduction:
     cls = type(obj)
-    if _is_overridden(cls, ("__getstate__",), is_clients):
-        state = obj.__getstate__()
-        if isinstance(state, dict):
-            return {name: value for name, value in state.items() if isinstance(name, str)}
+    return enum_member, (cls, obj._name_ if obj._name_ in cls.__members__ else None, obj._value_)
+
+
+def _reduced_model(obj: Any) -> Reduction:
+    cls = type(obj)
+    fields = cls.model_fields
+    state = {
+        "__dict__": {name: value for name, value in obj.__dict__.items() if name in fields},
+        "__pydantic_extra__": obj.__pydantic_extra__,
+        "__pydantic_fields_set__": set(obj.__pydantic_fields_set__),
+        "__pydantic_private__": None,
+    }
+    return new_record, (cls,), state, None, None, set_model_fields
+
+
+def _fields_of(cls: Any, is_clients: IsClients) -> Callable[[Any], dict[str, Any]]:
+    """What gives the fields of an instance: those that its class declares, and its public attributes."""
+    says_itself = _is_overridden(cls, ("__getstate__",), is_clients)
     slots = {
         name: descriptor
         for base in reversed(cls.__mro__)
         for name, descriptor in vars(base).items()
         if type(descriptor) is types.MemberDescriptorType
     }
-    return read_state(obj, Shape(cls=cls, kind="plain", slots=slots))
+    shape = Shape(cls=cls, kind="plain", slots=slots)
+    known: dict[object, bool] = dict.fromkeys(getattr(cls, "__dataclass_fields__", ()), True)
+
+    def fields(obj: Any) -> dict[str, Any]:
+        state = obj.__getstate__() if says_itself else None
+        if not isinstance(state, dict):  # such as that of a dataclass with slots
+            state = read_state(obj, shape)
+        for name in state:
+            if name not in known:
+                known[name] = _is_public(cls, name)
+        return {name: value for name, value in state.items() if known[name]}
+
+    return fields
 
 
-def _is_public(cls: type, name: str) -> bool:
+def _is_public(cls: type, name: object) -> bool:
     """A value that a property remembers is none of the object's own."""
-    return not name.startswith("_") and not isinstance(getattr(cls, name, None), cached_property)
-
-
-def _as_its_base(obj: Any, is_clients: IsClients) -> Reduction:
-    """As the class of a library that it is derived from is pickled: a frame, an array."""
-    cls = type(obj)
-    if _is_overridden(cls, _PICKLING, is_clients):
-        raise CannotBeDataError(
-            f"{cls.__qualname__} has a way of its own to be pickled, which is code; {BY_VALUE}"
-        )
-    reduction: Reduction = obj.__reduce_ex__(5)
-    return reduction
+    if not isinstance(name, str) or name.startswith("_"):
+        return False
+    return not isinstance(getattr(cls, name, None), cached_property)
 
 
 def _is_overridden(cls: type, names: tuple[str, ...], is_clients: IsClients) -> bool:
@@ -154,16 +173,6 @@ def _is_data(cls: Any) -> bool:
 
 def _is_model(cls: Any) -> bool:
     return hasattr(cls, "__pydantic_core_schema__") and hasattr(cls, "model_fields")
-
-
-def _model_state(obj: Any) -> dict[str, Any]:
-    fields = type(obj).model_fields
-    return {
-        "__dict__": {name: value for name, value in obj.__dict__.items() if name in fields},
-        "__pydantic_extra__": obj.__pydantic_extra__,
-        "__pydantic_fields_set__": set(obj.__pydantic_fields_set__),
-        "__pydantic_private__": None,
-    }
 
 
 # -- classes --

@@ -28,7 +28,8 @@ class FunctionRule(UseRule):
     forbidden_functions: a bare name that is a builtin means that builtin, whatever alias it goes by, and no method:
         with `eval` and `open`, `df.eval(...)` and `door.open()` are fine, and so is a function of that name that the
         code defines itself. Any other bare name means every function and method that is called by it. A dotted name
-        (`os.system`, `pandas.read_csv`) means that function.
+        (`os.system`, `pandas.read_csv`) means that function. With a keyword, `logging.basicConfig(filename)` or
+        `from_pretrained(trust_remote_code)`, it means calls that are given it, other than False and None.
     description: why, for the message. remedy: what to do instead.
     """
 
@@ -38,6 +39,11 @@ class FunctionRule(UseRule):
         self.forbidden_functions = names = names_of(forbidden_functions, '["eval", "os.system"]')
         self.description = description
         self._functions = frozenset(_expanded(names))
+        self._exported = {
+            (root, name)
+            for root, _, name in (function.partition(".") for function in self._functions)
+            if root != "builtins"
+        }
         self._methods = frozenset(name for name in names if "." not in name and name not in BUILTINS) - _GONE
         super().__init__(Watch(functions=self._functions, methods=self._methods), remedy)
 
@@ -65,7 +71,13 @@ class FunctionRule(UseRule):
             return True
         if "(" in path:
             return path.replace("()", "") in self._functions
-        return any(_exported_again(path, name) for name in self._functions)
+        return self._exported_again(path)
+
+    def _exported_again(self, path: str) -> bool:
+        """Whether a module deeper in its package has the function, too: `pandas.io.api.read_csv`."""
+        root, *between = path.split(".")
+        name = between.pop() if between else ""
+        return (root, name) in self._exported and all(part.islower() for part in between)
 
     def advice(self, use: Use) -> str:
         return self.remedy or remedies.FUNCTIONS.get(use.name) or self.default_remedy
@@ -77,13 +89,3 @@ def _expanded(names: Iterable[str]) -> Iterable[str]:
         if "." in known or name in BUILTINS:
             yield known
             yield from SAME_FUNCTION.get(known, ())
-
-
-def _exported_again(path: str, function: str) -> bool:
-    """Whether the path is the function under the name of a module deeper in its package: `pandas.io.api.read_csv`."""
-    root, *rest = path.split(".")
-    package, _, wanted = function.partition(".")
-    if not rest or root == "builtins":
-        return False
-    *between, name = rest
-    return root == package and name == wanted and all(part.islower() for part in between)

@@ -74,10 +74,11 @@ _LOADING_MODULES = names(
     asyncio.unix_events bokeh.application bokeh.command bokeh.server bokeh.util.browser
     bokeh.util.compiler concurrent.futures.process dateutil.zoneinfo.rebuild enum.bltns jax.ffi
     json.tool keras.saving locale.encodings logging.config logging.handlers
-    matplotlib.backends.backend_pgf matplotlib.dviread matplotlib.sphinxext matplotlib.testing
-    matplotlib.texmanager networkx.drawing.nx_agraph networkx.drawing.nx_pydot networkx.nx_agraph
-    networkx.nx_pydot nltk.app nltk.data nltk.downloader nltk.internals numba.pycc numba.testing
-    numpy.ctypeslib numpy.distutils numpy.f2py numpy.lib.format numpy.lib.npyio numpy.testing.extbuild
+    matplotlib.backends.backend_pgf matplotlib.backends.backend_registry matplotlib.backends.registry
+    matplotlib.dviread matplotlib.sphinxext matplotlib.testing matplotlib.texmanager
+    networkx.drawing.nx_agraph networkx.drawing.nx_pydot networkx.nx_agraph networkx.nx_pydot nltk.app
+    nltk.data nltk.downloader nltk.internals numba.pycc numba.testing numpy.compat.py3k numpy.ctypeslib
+    numpy.distutils numpy.f2py numpy.lib.format numpy.lib.npyio numpy.testing.extbuild
     pandas.compat.pickle_compat pandas.core.computation pandas.io.clipboard pandas.io.clipboards
     pandas.io.common pandas.io.pickle pandas.io.pytables plotly.io.kaleido plotly.io.orca
     plotly.optional_imports polars.plugins pyarrow.cffi pyarrow.flight pyarrow.fs pyarrow.jvm
@@ -96,14 +97,15 @@ _LOADING_MODULES = names(
 _CODE_RUNNERS = names(
     """
     IPython.embed IPython.get_ipython IPython.start_ipython IPython.start_kernel ast.main base64.main
-    base64.test calendar.main dataclasses.make_dataclass numexpr.evaluate numpy.lookfor numpy.test
-    numpy.testing.measure numpy.testing.rundocs numpy.testing.runstring pandas.test
-    patsy.EvalEnvironment plotly.tools.get_module pydantic.ImportString pydantic.PyObject random.main
-    scipy.LowLevelCallable spacy.util.import_file spacy.util.run_command sympy.doctest
+    base64.test calendar.main dataclasses.make_dataclass numexpr.evaluate numpy.compat.npy_load_module
+    numpy.lookfor numpy.test numpy.testing.measure numpy.testing.rundocs numpy.testing.runstring
+    pandas.test patsy.EvalEnvironment plotly.tools.get_module pydantic.ImportString pydantic.PyObject
+    random.main scipy.LowLevelCallable spacy.util.import_file spacy.util.run_command sympy.doctest
     sympy.init_session sympy.lambdify sympy.parse_expr sympy.preview sympy.sympify sympy.test
-    sympy.utilities.lambdify.lambdify timeit.main types.CodeType types.FunctionType types.new_class
-    typing.ForwardRef typing.evaluate_forward_ref typing.get_type_hints
-    typing_extensions.evaluate_forward_ref typing_extensions.get_type_hints uuid.main
+    sympy.utilities.lambdify.lambdify timeit.main torch.jit.CompilationUnit types.CodeType
+    types.FunctionType types.LambdaType types.new_class typing.ForwardRef typing.evaluate_forward_ref
+    typing.get_type_hints typing_extensions.evaluate_forward_ref typing_extensions.get_type_hints
+    uuid.main
     """
 )
 _UNREADABLE_TEXT = "the text that it would run cannot be told from the code"
@@ -126,19 +128,22 @@ _NATIVE_FUNCTIONS = names(
 )
 _FILE_FUNCTIONS = names(
     """
-    IPython.display.Audio(filename) IPython.display.Code(filename) IPython.display.GeoJSON(filename)
-    IPython.display.HTML(filename) IPython.display.Image(filename) IPython.display.JSON(filename)
-    IPython.display.Javascript(filename) IPython.display.Latex(filename)
-    IPython.display.Markdown(filename) IPython.display.Math(filename) IPython.display.Pretty(filename)
-    IPython.display.SVG(filename) IPython.display.Video(filename) dateutil.tz.tzfile
-    from_custom_template io.FileIO io.open io.open_code keras.utils.get_file linecache.getlines
-    logging.FileHandler logging.basicConfig(filename) matplotlib.animation.FFMpegWriter
-    matplotlib.animation.ImageMagickWriter matplotlib.cbook.get_sample_data matplotlib.rc_file
-    matplotlib.rc_params_from_file networkx.utils.decorators.open_file networkx.utils.open_file
-    nltk.download numpy.DataSource numpy.fromfile numpy.fromregex numpy.genfromtxt numpy.loadtxt
-    numpy.memmap numpy.rec.fromfile pandas.read_clipboard pyarrow.OSFile pyarrow.create_memory_map
-    pyarrow.input_stream pyarrow.memory_map pyarrow.output_stream pytz.open_resource
-    tensorflow.io.read_file tensorflow.io.write_file tensorflow.keras.utils.get_file torch.from_file
+    IPython.display.Audio(filename) IPython.display.Code(filename) IPython.display.FileLink
+    IPython.display.FileLinks IPython.display.GeoJSON(filename) IPython.display.HTML(filename)
+    IPython.display.Image(filename) IPython.display.JSON(filename) IPython.display.Javascript(filename)
+    IPython.display.Latex(filename) IPython.display.Markdown(filename) IPython.display.Math(filename)
+    IPython.display.Pretty(filename) IPython.display.SVG(filename) IPython.display.Video(filename)
+    contextlib.chdir dateutil.tz.tzfile from_custom_template io.FileIO io.open io.open_code
+    keras.utils.get_file linecache.getlines logging.FileHandler logging.basicConfig(filename)
+    matplotlib.animation.FFMpegWriter matplotlib.animation.ImageMagickWriter
+    matplotlib.cbook.get_sample_data matplotlib.rc_file matplotlib.rc_params_from_file
+    networkx.utils.decorators.open_file networkx.utils.open_file nltk.download numpy.DataSource
+    numpy.fromfile numpy.fromregex numpy.genfromtxt numpy.loadtxt numpy.memmap numpy.rec.fromfile
+    numpy.testing.jiffies numpy.testing.memusage numpy.testing.tempdir numpy.testing.temppath
+    pandas.read_clipboard pyarrow.OSFile pyarrow.create_memory_map pyarrow.input_stream
+    pyarrow.memory_map pyarrow.output_stream pytz.open_resource tensorflow.io.read_file
+    tensorflow.io.write_file tensorflow.keras.utils.get_file torch.from_file traceback.FrameSummary
+    warnings.formatwarning warnings.warn_explicit
     """
 )
 _EVENT_LOOP_FUNCTIONS = names(
@@ -215,6 +220,7 @@ def strict_rules() -> list[SecurityRule]:
         FunctionRule(_STRICT_BUILTINS),
         FunctionRule(_CODE_RUNNERS, remedy="write the code in the cell itself"),
         FunctionRule({"timeit.Timer(text)"}, _UNREADABLE_TEXT, remedy="time a function: lambda: f(x)"),
+        FunctionRule({"pandas.eval(text)"}, _UNREADABLE_TEXT, remedy="write the expression itself"),
         FunctionRule(_UNPICKLERS, remedy="use json, parquet or csv"),
         FunctionRule(_NATIVE_FUNCTIONS),
         FunctionRule(_FILE_FUNCTIONS),

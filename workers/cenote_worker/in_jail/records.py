@@ -175,15 +175,12 @@ def _tuple(spec: RecordSpec) -> type:
 
 
 def _enum(spec: RecordSpec) -> type:
-    kinds = [base for base in spec["bases"] if issubclass(base, enum.Enum)]
-    others = [base for base in spec["bases"] if not issubclass(base, enum.Enum)]
-    make: Any = kinds[0]
+    make: Any = next(base for base in spec["bases"] if issubclass(base, enum.Enum))
+    kind = next((base for base in spec["bases"] if not issubclass(base, enum.Enum)), None)
+    if kind is not None and not all(isinstance(value, kind) for _, value in spec["members"]):
+        kind = None  # how its members are made of their values is code
     made: type = make(
-        spec["name"],
-        spec["members"],
-        module=spec["module"],
-        qualname=spec["qualname"],
-        type=others[0] if others else None,
+        spec["name"], spec["members"], module=spec["module"], qualname=spec["qualname"], type=kind
     )
     return made
 

@@ -43,7 +43,12 @@ PASSED_THROUGH = names(
 """`x.os`, for a module x, is the module os that x imported. Only names that packages do not give to submodules
 of their own: `scipy.signal`, `pyarrow.csv` and `numpy.random` are not the standard library's."""
 
-PASSED_THROUGH_BY_STDLIB = names("atexit codecs copyreg inspect io linecache pickle selectors ssl")
+PASSED_THROUGH_BY_STDLIB = names(
+    """
+    asyncio atexit codecs contextlib copyreg functools inspect io linecache logging operator pickle
+    selectors ssl types typing
+    """
+)
 """The same, where x is of the standard library: `pandas.io` is pandas' own, `pathlib.io` is not pathlib's."""
 
 

@@ -278,6 +278,8 @@ def run_query(reader: Reader, node: ast.AST, arguments: Arguments) -> None:
 
 
 def _pandas_eval(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+    if _may_be_any_text(arguments.get(0, "expr")):
+        reader.use_function(node, "pandas.eval(text)")
     run_query(reader, node, arguments)
     return None
 
