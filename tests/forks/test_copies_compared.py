@@ -13,17 +13,11 @@ Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
 
 LOSING = """
-class Counter:
-    def __init__(self):
-        self.count, self.cache = 0, {}
-    def __getstate__(self):
-        return {'count': self.count}
-    def __setstate__(self, state):
-        self.__dict__.update(state, cache={})
-counter = Counter()
-counter.cache['a'] = 1
+import ipaddress
+net = ipaddress.ip_network('10.0.0.0/8')
+assert net.hostmask
 """
-"""A class whose own pickle drops what it has worked out."""
+"""An object whose library leaves out of its pickle what it has worked out."""
 
 
 def forecast(make: Make, store: Path, *cells: str) -> tuple[PythonRuntime, Fidelity]:
@@ -49,19 +43,19 @@ def about(lines: tuple[str, ...], start: str) -> str:
 def test_what_a_pickle_drops_is_named_by_all_who_copy(make: Make, fork: Fork, tmp_path: Path) -> None:
     """Before: by the forecast and the branch. To a model: with the first cell, once."""
     source, expected = forecast(make, tmp_path, LOSING, "plain = [1, 2]")
-    lost = "counter: counter.cache lacks the key 'a' in a copy"
-    assert ({"counter"}, True) == (names(expected.differing), expected.complete)
+    lost = "net: net.hostmask is not in a copy"
+    assert ({"net"}, True) == (names(expected.differing), expected.complete)
     assert f"differing: {lost}" in str(expected).splitlines()
-    assert {"plain", "Counter"} <= {*expected.exact}
-    assert "counter" not in expected.exact
+    assert {"plain", "ipaddress"} <= {*expected.exact}
+    assert "net" not in expected.exact
     (branch,) = fork(source)
     assert branch.carried is not None
     assert ("rebuilt", (lost,)) == (branch.carried.how, branch.carried.differing)
     first, second = branch.execute("plain"), branch.execute("plain")
     assert ([lost], []) == ([line.partition(": ")[2] for line in first.news], [*second.news])
     source.hibernate()
-    woken = source.execute("counter.cache")
-    assert ("{}", f"not as in the state that was copied: {lost}") == (woken.value, *woken.news)
+    woken = source.execute("'hostmask' in vars(net)")
+    assert ("False", f"not as in the state that was copied: {lost}") == (woken.value, *woken.news)
     source.close()
     with PythonRuntime.restore(tmp_path, "r", "here") as restored:
         assert [lost] == [line.partition(": ")[2] for line in restored.execute("plain").news]
@@ -98,13 +92,13 @@ def test_what_was_set_in_a_library_is_named(make: Make, fork: Fork, tmp_path: Pa
     source, expected = forecast(
         make, tmp_path, "import calendar, json", "calendar.setfirstweekday(6)", "json.tries = open"
     )
-    assert any("calendar" in thing.name for thing in expected.differing), expected
-    assert any("json.tries" in thing.name for thing in expected.differing), expected
+    unsure = names(expected.differing) | names(expected.uncompared)
+    assert (True, False) == (any("calendar" in each for each in unsure), "json.tries" in unsure), expected
     (branch,) = fork(source)
     there = branch.execute("calendar.firstweekday(), hasattr(json, 'tries')")
     told = " ".join(there.news)
     for what, lost in (("calendar", "(0, " in str(there.value)), ("json.tries", "False" in str(there.value))):
-        assert lost == (what in told), (there.value, told)
+        assert not lost or what in told, (there.value, told)
 
 
 def test_settings_that_are_not_carried_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
@@ -117,14 +111,16 @@ def test_settings_that_are_not_carried_are_named(make: Make, fork: Fork, tmp_pat
     assert about(branch.carried.differing, "the state of numpy.ma")  # type: ignore[union-attr]
 
 
-def test_an_object_of_a_library_is_not_called_exact(make: Make, tmp_path: Path) -> None:
+def test_an_object_of_a_library_is_the_one_that_the_library_has(
+    make: Make, fork: Fork, tmp_path: Path
+) -> None:
     """A copy of it would not be what the library goes on to use."""
-    _, expected = forecast(
+    source, expected = forecast(
         make, tmp_path, "import calendar\nkept = [getattr(calendar, 'c')]\nown = [calendar.TextCalendar()]"
     )
-    (differing,) = expected.differing
-    assert ("kept", True) == (differing.name, "calendar.c" in differing.reason)
-    assert "own" in expected.exact
+    assert ((), True) == (expected.differing, {"kept", "own"} <= {*expected.exact})
+    (branch,) = fork(source)
+    assert "(True, False)" == branch.execute("kept[0] is calendar.c, own[0] is calendar.c").value
 
 
 def test_what_cannot_be_looked_into_is_not_called_exact(make: Make, fork: Fork, tmp_path: Path) -> None:
@@ -155,35 +151,37 @@ def test_code_that_never_ends_does_not_hold_a_copy_up(make: Make, fork: Fork, tm
         make,
         tmp_path,
         "import time\nfirst = [1]\n"
-        "class Slow:\n    def __getstate__(self):\n        return {'n': 1}\n"
-        "    def __setstate__(self, state):\n        time.sleep(100)\nslow = Slow()",
+        "class Slow:\n    def __reduce__(self):\n        return wait, (time,)\n"
+        "def wait(time):\n    time.sleep(100)\nslow = Slow()",
     )
     assert ("slow" in names(expected.uncompared), "first" in expected.exact) == (True, True)
 
 
-def test_files_outside_the_working_directory_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
-    """Those of libraries' caches are not."""
+def test_temporary_files_come_along_or_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
+    """A pipe cannot. Those of libraries' caches are not spoken of."""
     source, expected = forecast(
         make,
         tmp_path,
-        "import os, tempfile\npath = tempfile.gettempdir() + '/mine'\nopen(path, 'w').write('x')",
+        "import os, tempfile\npath = tempfile.gettempdir() + '/mine'\nopen(path, 'w').write('x')\n"
+        "os.mkfifo(tempfile.gettempdir() + '/pipe')",
     )
-    assert [True] == [thing.name.endswith("/mine") for thing in expected.differing]
+    assert {"/pipe"} == {thing.name[-5:] for thing in expected.differing}
     (branch,) = fork(source)
-    assert [True] == ["/mine: " in line for line in branch.carried.differing]  # type: ignore[union-attr]
+    assert [True] == ["/pipe: " in line for line in branch.carried.differing]  # type: ignore[union-attr]
+    assert "'x'" == branch.execute("open(path).read()").value
 
 
 def test_what_is_known_of_a_value_is_not_found_out_again(make: Make, tmp_path: Path) -> None:
     """And what has changed meanwhile is."""
     source, _ = forecast(make, tmp_path, LOSING, "plain = [1]")
-    source.execute("plain.append(2)\ncounter.cache.clear()")
+    source.execute("plain.append(2)\ndel net.hostmask")
     source.checkpoint("later")
-    assert ((), True) == (foretold(tmp_path, "r").differing, "counter" in foretold(tmp_path, "r").exact)
-    source.execute("counter.cache['b'] = 2")
+    assert ((), True) == (foretold(tmp_path, "r").differing, "net" in foretold(tmp_path, "r").exact)
+    source.execute("assert net.hostmask")
     source.checkpoint("last")
-    assert {"counter"} == names(foretold(tmp_path, "r").differing)
+    assert {"net"} == names(foretold(tmp_path, "r").differing)
     source.checkpoint("again")
-    assert {"counter"} == names(foretold(tmp_path, "r").differing)
+    assert {"net"} == names(foretold(tmp_path, "r").differing)
 
 
 def test_a_model_reads_it_before_its_first_cell(make: Make, fork: Fork) -> None:
@@ -195,4 +193,4 @@ def test_a_model_reads_it_before_its_first_cell(make: Make, fork: Fork) -> None:
     agent = CaveAgent(model, runtime=branch)
     agent.run_sync("go on")
     prompt = model.prompts[0][0].content
-    assert "counter: counter.cache lacks the key 'a' in a copy" in prompt
+    assert "net: net.hostmask is not in a copy" in prompt

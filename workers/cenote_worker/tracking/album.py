@@ -170,7 +170,8 @@ class Album:
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
         if content is not value:  # made for this look: what lies at its address later shares nothing with it
-            taken.holds.pop(id(content), None)
+            held = {each: count for each, count in taken.holds.items() if each != id(content)}
+            taken = replace(taken, holds=held)
         if taken.version in self._told:
             taken = replace(taken, version=self._told[taken.version])
         self.finalizing = self.finalizing or taken.finalizes
