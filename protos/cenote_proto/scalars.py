@@ -7,10 +7,14 @@ size may lie outside. Where such a value met a message, the request that carried
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, ParamSpec, TypeVar
 
 from google.protobuf.message import Message
+
+__builtins__ = dict(vars(builtins))
+"""As they were before any cell of a jail ran: it may assign to them."""
 
 Fields = ParamSpec("Fields")
 Made = TypeVar("Made")

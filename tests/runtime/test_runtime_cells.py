@@ -262,6 +262,29 @@ def test_code_that_no_encoding_has(runtime: PythonRuntime) -> None:
     assert "1" == ok(runtime.execute("x")).value
 
 
+def test_builtins_that_a_cell_has_replaced(runtime: PythonRuntime) -> None:
+    """They stay so for its own code; answers are written with those of before."""
+    ok(runtime.execute("import builtins\nx = -3**500"))
+    for name in (
+        "isinstance",
+        "map",
+        "all",
+        "min",
+        "max",
+        "int",
+        "dict",
+        "list",
+        "len",
+        "type",
+        "iter",
+        "any",
+    ):
+        result = runtime.execute(f"kept, builtins.{name} = builtins.{name}, None\n1 / 0")
+        assert ("ZeroDivisionError", "kept") == (result.error and result.error.type, result.state)
+        assert "x" in [info.name for info in runtime.describe()]
+        ok(runtime.execute(f"builtins.{name} = kept"))
+
+
 @pytest.mark.parametrize("place", ["-1, 1, 't'", "2**70, 1, 't'", "1, 2**33, 't'", "1, 1, 't', 5, 2**35"])
 def test_an_error_with_a_place_that_cannot_be(runtime: PythonRuntime, place: str) -> None:
     """A parser of the user's own raises a SyntaxError with any numbers in it: that cell's error, without a span."""

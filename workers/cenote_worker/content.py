@@ -16,6 +16,9 @@ from itertools import chain
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
 from cenote_security.sealed import Buffer, Draft, Layout, SealedMemory, aligned, copy_bytes
+from cenote_worker.pristine import BUILTINS
+
+__builtins__ = BUILTINS
 
 INLINE_LIMIT = 48 * 1024
 """Bytes. A packet must fit a socket's send buffer (208 KiB by default) next to others of its kind."""

@@ -6,7 +6,10 @@ from typing import Final
 
 from cenote_proto.scalars import unsigned, utf8_text
 from cenote_proto.v1 import jail_pb2
+from cenote_worker.pristine import BUILTINS
 from cenote_worker.results import ErrorInfo, VariableInfo
+
+__builtins__ = BUILTINS
 
 MAX_POSITION: Final = 2**31
 """A line or column beyond this is nobody's: a program may raise a SyntaxError with any numbers in it."""

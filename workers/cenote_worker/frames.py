@@ -14,6 +14,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from cenote_security.errors import ProtocolViolation
+from cenote_worker.pristine import BUILTINS
+
+__builtins__ = BUILTINS
 
 MAX_PACKET = 128 * 1024
 """Bytes. Larger things travel as sealed memory beside a packet."""

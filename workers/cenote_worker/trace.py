@@ -16,6 +16,10 @@ from typing import Any, Final, NewType
 
 import xxhash
 
+from cenote_worker.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
 Location = NewType("Location", str)
 """`name:df`, `file:data/a.csv` (relative to the working directory), `hidden:random`, `module:json`,
 `import:xml.dom`; see below."""

@@ -10,7 +10,10 @@ from typing import Final, cast
 from cenote_proto.scalars import make, unsigned, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
+from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, KINDS, Location, StepTrace, ValueKind, Version, untold
+
+__builtins__ = BUILTINS
 
 MAX_LOCATIONS: Final = 5_000
 """Read, written or grouped by one step: at the longest they fill a third of a reply."""

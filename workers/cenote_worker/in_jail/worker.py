@@ -28,6 +28,7 @@ from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
 from cenote_worker.in_jail.names_together import Merging
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about, is_plain
@@ -42,6 +43,8 @@ from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.trace import Location
+
+__builtins__ = BUILTINS
 
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
