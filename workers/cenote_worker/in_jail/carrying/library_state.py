@@ -98,11 +98,14 @@ def places(tracker: Tracker | None) -> dict[Place, object]:
             holder = getattr(_modules.get(dotted), name, None)
             if hasattr(holder, key):
                 found[OPTION, f"{dotted}:{name}", key] = getattr(holder, key)
-        for package in patches.packages_unseen():
+        unseen_in = patches.packages_unseen()
+        for package in unseen_in:
             found |= _unseen_in(package)
+        if not unseen_in.isdisjoint(each.partition(".")[0] for each in _WITH_CLASSES):
+            found |= _registered()
         for dotted in tracker.own_modules:
             found |= _in_own(dotted)
-    return found | _loggers() | _registered()
+    return found | _loggers()
 
 
 def unseen(tracker: Tracker | None, found: Mapping[Place, object]) -> list[str]:
@@ -143,6 +146,8 @@ def put(found: Mapping[Place, object], tracker: Tracker | None) -> None:
         elif tracker is not None and kind == OPTION:
             home, _, name = dotted.partition(":")
             tracker.patches.set_on.add((home, name, key))
+        elif tracker is not None and kind == REGISTERED:
+            tracker.patches.changed_unseen(dotted.partition(".")[0])
 
 
 def _place(dotted: str, key: str, value: Any, *, replaced: bool) -> dict[Place, object]:
@@ -171,7 +176,8 @@ def _put(place: Place, value: Any) -> None:
         elif key in vars(_target(dotted)):
             delattr(_target(dotted), key)
     elif kind == CONTENT:
-        _fill(_at(place), *value, _DEEPEST)
+        kind, content = value
+        _fill(_at(place), kind, content, _DEEPEST)
     elif kind == OPTION:
         home, _, name = dotted.partition(":")
         setattr(getattr(importlib.import_module(home), name), key, value)
@@ -181,7 +187,7 @@ def _put(place: Place, value: Any) -> None:
         logging.captureWarnings(True)
     elif kind == REGISTERED:
         for each in value:
-            abc.ABCMeta.register(_target(dotted), each)  # type: ignore[arg-type]
+            abc.ABCMeta.register(_target(dotted), each)
 
 
 def _fill(there: Any, kind: str, content: Any, depth: int) -> None:
@@ -210,7 +216,8 @@ def _merged(was: Any, now: Any, depth: int) -> Any:
         and (content := _content(now)) is not None
         and not is_of_the_user(type(now))
     ):
-        _fill(was, *content, depth - 1)
+        kind, held = content
+        _fill(was, kind, held, depth - 1)
         return was
     return now
 
