@@ -91,16 +91,10 @@ LIBRARIES = {
         "(setattr(info, 'dayfirst', True), parser.parse('02/03/2020').month)",
         "(None, 3)",
     ),
-    "parameters of matplotlib": (
-        "import matplotlib\nrc = matplotlib.rcParams",
-        "(rc.__setitem__('lines.linewidth', 7), matplotlib.rcParams['lines.linewidth'])",
-        "(None, 7.0)",
-    ),
     "a generator that an object of a library has": (
-        "import numpy as np, scipy.stats as st\nst.norm.random_state = np.random.RandomState(3)\n"
-        "first = st.norm.rvs()",
-        "round(float(st.norm.rvs()), 6)",
-        "0.43651",
+        "import random\nparser.DEFAULTPARSER.chance = random.Random(3)\nfirst = parser.DEFAULTPARSER.chance.random()",
+        "(first, parser.DEFAULTPARSER.chance.random())",
+        "(0.23796462709189137, 0.5442292252959519)",
     ),
     "temporary files": (
         "import os, tempfile\nfolder = tempfile.mkdtemp()\nopen(f'{folder}/x', 'w').write('one')\n"
