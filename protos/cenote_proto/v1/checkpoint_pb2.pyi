@@ -184,7 +184,7 @@ class StoredFile(_message.Message):
     TARGET_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
     path: _builtins.bytes
-    """relative to the working directory"""
+    """relative to the working directory; of a temporary file, from `/tmp/` on"""
     kind: Global___StoredFile.Kind.ValueType
     mode: _builtins.int
     modified: _builtins.int
