@@ -185,7 +185,7 @@ class StoredFile(_message.Message):
     CONTENT_FIELD_NUMBER: _builtins.int
     MODIFIED_SECOND_FIELD_NUMBER: _builtins.int
     path: _builtins.bytes
-    """relative to the working directory"""
+    """relative to the working directory; of a temporary file, from `/tmp/` on"""
     kind: Global___StoredFile.Kind.ValueType
     mode: _builtins.int
     modified: _builtins.int

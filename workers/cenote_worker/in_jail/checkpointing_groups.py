@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, ModuleType
 
 from cenote_worker.in_jail.bounded import bounded_str
-from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, pickled
+from cenote_worker.in_jail.checkpointing_unsafe import Anchors, NotKept, OwnObjects, pickled
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -82,6 +82,7 @@ class _Grouping:
         self._namespace = namespace
         self._places = places
         self._anchors = anchors
+        self._own_objects: OwnObjects = {}
         self._owners: dict[int, Key] = {}
         self._leaders: dict[Key, Key] = {}
         self._memos: list[object] = []
@@ -129,7 +130,8 @@ class _Grouping:
             self._owners.setdefault(met, name)
 
     def _pickled(self, keys: tuple[Key, ...]) -> tuple[PickledGroup, _Memo]:
-        parts, met = pickled({key: self._value(key) for key in keys}, self._namespace, self._anchors)
+        values = {key: self._value(key) for key in keys}
+        parts, met = pickled(values, self._namespace, self._anchors, own=self._own_objects)
         return PickledGroup(keys, tuple(parts)), met
 
     # -- who belongs to whom --

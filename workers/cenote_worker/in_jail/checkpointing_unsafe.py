@@ -92,6 +92,7 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         axes: Places | None = None,
         asked: Collection[type] = (),
         trial: bool = False,
+        own: OwnObjects | None = None,
     ) -> None:
         """owned: bytes of arrays that are copied into memory of their own; the others will be views of what they are
         stored in, which can neither be resized nor say that they own it. axes: indexes that variables have which do
@@ -102,7 +103,9 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._bare: set[int] = set()
         self._owned = owned
         self._axes = axes or {}
-        self._own_objects = dict[type, dict[int, str]]()
+        self._ordinary = set[type]()
+        """Classes whose instances pickle knows how to do."""
+        self._own_objects: OwnObjects = {} if own is None else own
         self._own_memory: set[int] = set()
         """Plain arrays over memory that an array of another class owns, which is made as a view of such a one."""
         self._asked = asked
@@ -115,7 +118,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
     def _can(self, value: object) -> bool:
         stream = io.BytesIO()
         given = self._namespace, self._anchors
-        trial = type(self)(stream, [], *given, axes=self._axes, asked=self._asked, trial=True)
+        axes, own, asked = self._axes, self._own_objects, self._asked
+        trial = type(self)(stream, [], *given, axes=axes, asked=asked, trial=True, own=own)
         try:
             trial.dump(value)
         except Exception:
@@ -124,6 +128,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if kind in self._ordinary and id(obj) not in self._anchors:
+            return NotImplemented
         if kind is types.FunctionType and id(obj) not in self._anchors:
             if obj.__globals__ is self._namespace:
                 return self._function(obj, ())
@@ -191,6 +197,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return late
         if (instance := self.instances.reduced(obj)) is not None:
             return instance
+        if self.instances.is_ordinary(kind):
+            self._ordinary.add(kind)
         reduced = super().reducer_override(obj)
         return reduced_class(obj, reduced, numbered=False) if isinstance(obj, type) else reduced
 
@@ -293,9 +301,11 @@ def pickled(
     *,
     owned: int = 0,
     axes: Places | None = None,
+    own: OwnObjects | None = None,
     more: Callable[[Iterable[object]], list[Repair]] = lambda _: [],
 ) -> tuple[list[memoryview], dict[int, tuple[int, object]]]:
-    """The stream and its buffers, and every object that was met, by identity. more: further repairs that it needs.
+    """The stream and its buffers, and every object that was met, by identity. own: what is known already of
+    libraries. more: further repairs that it needs.
 
     Raises NotKept, and whatever pickling the value raises.
     """
@@ -303,7 +313,7 @@ def pickled(
     make = StatePickler
     while True:
         stream, buffers = io.BytesIO(), list[memoryview]()
-        pickler = make(stream, buffers, namespace, anchors, owned=owned, axes=axes, asked=asked)
+        pickler = make(stream, buffers, namespace, anchors, owned=owned, axes=axes, asked=asked, own=own)
         try:
             pickler.dump(value)
         except Exception:
@@ -325,6 +335,9 @@ def pickled(
             pickler.dump(repairs)
         return [stream.getbuffer(), *buffers], met
 
+
+OwnObjects = dict[type, dict[int, str]]
+"""See `own_objects`, by the class."""
 
 Repair = tuple[str, object, object]
 """What is made of an object when all is there: the kind of a change, the object, and what the change takes."""

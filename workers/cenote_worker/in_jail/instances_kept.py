@@ -6,8 +6,8 @@ class of the user's comes back without being asked: what it holds is put into an
 pickled, a lock or a connection, or where something else than the class makes it, the class is asked; what it leaves
 out comes along as far as it can.
 
-An instance of a class of a library is always made by the library. What comes along besides are attributes that
-no method of its class speaks of: these a program has set.
+An instance of a class of a library is always made by the library. What comes along besides are public attributes
+that no method of its class speaks of: these a program has set.
 """
 
 from __future__ import annotations
@@ -83,6 +83,10 @@ class InstancesKept:
             way = self._ways[kind] = self._way(kind)
         return None if way is None else way(obj)
 
+    def is_ordinary(self, kind: type) -> bool:
+        """Whether nothing is special about any instance of a class, of which one has been asked for."""
+        return self._ways.get(kind, _reduced_handler) is None and all(map(is_of_the_user, kind.__mro__[:-1]))
+
     def _way(self, kind: type) -> _Way | None:
         if not kind.__flags__ & _PYTHON_MADE or issubclass(kind, type | BaseException | Enum):
             return None
@@ -136,7 +140,10 @@ class InstancesKept:
     def _with_what_was_set(self, obj: Any) -> _Reduced:
         kind = type(obj)
         return self._with_more(
-            obj, lambda make, key: (make in _MAKING or make is kind) and key not in _spoken_of(kind)
+            obj,
+            lambda make, key: (
+                key[:1] != "_" and (make in _MAKING or make is kind) and key not in _spoken_of(kind)
+            ),
         )
 
     def _with_more(self, obj: Any, takes: Callable[[object, str], bool]) -> _Reduced:

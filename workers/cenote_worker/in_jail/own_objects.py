@@ -20,11 +20,12 @@ __builtins__ = BUILTINS
 _modules = sys.modules
 _NONE_THERE: Final = frozenset(
     ("builtins", "types", "collections", "functools", "re", "datetime", "pathlib", "cenote_worker",
-     "cenote_security", "cenote_proto", "enum", "typing", "ast", "weakref", "_io", "io", "logging", "__main__")
+     "cenote_security", "cenote_proto", "pandas", "enum", "typing", "ast", "weakref", "_io", "io", "logging",
+     "__main__")
 )  # fmt: skip
 """Modules whose objects are values like any other, or are known otherwise."""
 
-_KNOWN: Final = frozenset(("matplotlib", "numpy", "decimal", "random", "pandas", "torch", "threading"))
+_KNOWN: Final = frozenset(("matplotlib", "numpy", "decimal", "random", "torch", "threading"))
 """Libraries whose own objects come as they are set, which is hidden state, or are bound to their process."""
 
 

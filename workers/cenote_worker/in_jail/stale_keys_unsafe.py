@@ -72,8 +72,10 @@ def _stale(table: Any) -> Entries | None:
     again: dict[Any, Any] = {}
     for key, _, _ in entries:
         again[key] = None
-    if len(again) == len(entries) and all(hash(key) == number for key, _, number in entries):
-        return None
+    if len(again) == len(entries):
+        numbers = (number for _, _, number in _entries(again))
+        if all(number == present for (_, _, number), present in zip(entries, numbers, strict=True)):
+            return None
     made: dict[Any, Any] = {}
     for entry in entries:
         _put(made, *entry)

@@ -465,6 +465,11 @@ class Patches:
         """Libraries in which something was set that nobody has seen."""
         return frozenset(dotted.partition(".")[0] for dotted in self._unseen if dotted in _modules)
 
+    def changed_unseen(self, library: str) -> None:
+        """Something was set in it that nobody can look at, as a former process has seen."""
+        self._keys(library, _modules[library])
+        self._unseen[library] = fresh()
+
     def note(self, dotted: str, target: object, key: str, *, replaced: bool) -> None:
         """This was set on it, as a former process has seen."""
         self._keys(dotted, target).add(key)

@@ -100,11 +100,14 @@ def places(tracker: Tracker | None) -> dict[Place, object]:
             holder = getattr(_modules.get(dotted), name, None)
             if hasattr(holder, key):
                 found[OPTION, f"{dotted}:{name}", key] = getattr(holder, key)
-        for package in patches.packages_unseen():
+        unseen_in = patches.packages_unseen()
+        for package in unseen_in:
             found |= _unseen_in(package)
+        if not unseen_in.isdisjoint(each.partition(".")[0] for each in _WITH_CLASSES):
+            found |= _registered()
         for dotted in tracker.own_modules:
             found |= _in_own(dotted)
-    return found | _loggers() | _registered()
+    return found | _loggers()
 
 
 def locations(keys: Iterable[object]) -> Iterator[Location]:
@@ -152,6 +155,8 @@ def put(found: Mapping[Place, object], tracker: Tracker | None) -> None:
         elif tracker is not None and kind == OPTION:
             home, _, name = dotted.partition(":")
             tracker.patches.set_on.add((home, name, key))
+        elif tracker is not None and kind == REGISTERED:
+            tracker.patches.changed_unseen(dotted.partition(".")[0])
 
 
 def _place(dotted: str, key: str, value: Any, *, replaced: bool) -> dict[Place, object]:
@@ -220,7 +225,8 @@ def _merged(was: Any, now: Any, depth: int) -> Any:
         and (content := _content(now)) is not None
         and not is_of_the_user(type(now))
     ):
-        _fill(was, *content, depth - 1)
+        kind, held = content
+        _fill(was, kind, held, depth - 1)
         return was
     return now
 
