@@ -19,7 +19,7 @@ from cenote_worker.state_index import OTHER_SHARING, Indexed, differences, fill,
 from cenote_worker.trace import Location, Version, hidden, key_of, name
 from cenote_worker.tracking import index
 from cenote_worker.tracking.index import StateIndexer
-from cenote_worker.tracking.picture import Picture
+from cenote_worker.tracking.picture import TOO_LARGE, Picture
 from cenote_worker.tracking.tracker import Tracker
 
 __builtins__ = BUILTINS
@@ -132,6 +132,11 @@ class StateIndexing:
         found = indexer.names(each for each in order if each in names)
         if not apart:
             return {each: replace(indexed, untried=_NOT_TRIED) for each, indexed in found.items()}
+        groups = [
+            group
+            for group in groups
+            if any(name(each) in found and found[name(each)].unseen != TOO_LARGE for each in group.names)
+        ]
         done = self._compared_with(CopyTrial(anchor, hollow=True), tracker, indexer, groups, found)
         # Code that looked at large memory which was left out has found another one there.
         again = [
@@ -160,7 +165,9 @@ class StateIndexing:
         trial.carry_out(groups, list(map(key_of, found)))
         copied = tracker.indexer(trial.namespace)
         copies = copied.names(map(key_of, found))
-        theirs = _objects_of_libraries(indexer.objects(found), tracker)
+        others = {each: indexer.objects((each,)) - copied.objects((each,)) for each in copies}
+        doubtful = frozenset[int]().union(*others.values())
+        theirs = _objects_of_libraries(doubtful, tracker) if doubtful else {}
         for each, indexed in found.items():
             key = key_of(each)
             copy = copies.get(each)
@@ -169,9 +176,7 @@ class StateIndexing:
             elif not (indexed.unseen or copy.unseen) and indexed.content != copy.content:
                 reason = told_apart(key, self._kernel.namespace[key], trial.namespace[key])
                 done[each] = replace(indexed, foretold=reason)
-            elif lost := {
-                theirs[held] for held in (indexer.objects((each,)) - copied.objects((each,))) & theirs.keys()
-            }:
+            elif lost := {theirs[held] for held in others[each] & theirs.keys()}:
                 done[each] = replace(
                     indexed, foretold=f"it is, or holds, {min(lost)}; a copy has one of its own"
                 )

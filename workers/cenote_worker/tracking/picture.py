@@ -25,6 +25,7 @@ _UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
+TOO_LARGE: Final = "it is too large to be looked at in the time there is"
 UNSEEN: Final = "?"
 """How versions begin of what cannot be looked into: they can be equal only as tokens."""
 
@@ -83,7 +84,7 @@ def picture_of(
     try:
         version = Version(graph.walk(value, root, handlers.of))
     except TooDear:
-        graph.out_of_sight("it is too large to be looked at in the time there is")
+        graph.out_of_sight(TOO_LARGE)
     except Exception as error:  # a library that has been changed, or a value that another thread changes
         graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
     return Picture(
