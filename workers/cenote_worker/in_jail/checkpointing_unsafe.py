@@ -31,6 +31,7 @@ from cenote_worker.in_jail.cached_functions import CACHED, reduced_cache, reduce
 from cenote_worker.in_jail.carrying.shared_axes import Place, Places, rebuilt
 from cenote_worker.in_jail.compiled_schemas import reduced_schema
 from cenote_worker.in_jail.exceptions_kept import reduced_exception
+from cenote_worker.in_jail.filled_objects import reduced_object
 from cenote_worker.in_jail.leftovers import reduced_leftover
 from cenote_worker.in_jail.rows import reduced_row
 from cenote_worker.late_types_unsafe import class_of_table, reduced_late_type
@@ -120,6 +121,8 @@ class StatePickler(cloudpickle.Pickler):  # type: ignore[misc]
             return leftover
         if (row := reduced_row(obj)) is not None:
             return row
+        if (own := reduced_object(obj)) is not None:
+            return own
         if isinstance(obj, _FILES) and kind is not io.BytesIO:
             raise NotKept("an open file cannot be stored")
         if kind in _OVER_TABLES:

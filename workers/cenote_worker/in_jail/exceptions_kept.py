@@ -21,10 +21,27 @@ def reduced_exception(value: BaseException) -> tuple[Any, ...] | None:
     more = {key: told for key in _ORIGIN if (told := getattr(value, key))}
     more |= {key: told for key in _fields(type(value)) if (told := getattr(value, key)) is not None}
     reduced: Any = value.__reduce_ex__(5)
-    if not more or type(reduced) is not tuple or len(reduced) > 3:
+    if type(reduced) is not tuple or len(reduced) > 3:
         return None
     make, arguments, *state = reduced
-    return make, arguments, (more, *state), None, None, filled
+    if make is type(value) and (base := _built_in(make)) is not None:
+        return made, (base, make, arguments), (more, *state), None, None, filled
+    return (make, arguments, (more, *state), None, None, filled) if more else None
+
+
+def made(base: type[BaseException], cls: type[BaseException], arguments: tuple[object, ...]) -> BaseException:
+    """Without the class's own code, which may want other arguments than it has passed on."""
+    return base.__new__(cls, *arguments)
+
+
+def _built_in(cls: type[BaseException]) -> type[BaseException] | None:
+    """The built-in base of a class that has an `__init__` or a `__new__` of its own, and no word of its own about how
+    it is pickled. None for others, and for groups, which are made of what they hold."""
+    base = next(each for each in cls.__mro__ if each.__module__ == "builtins")
+    own = cls.__init__ is not base.__init__ or cls.__new__ is not base.__new__
+    if not own or cls.__reduce__ is not BaseException.__reduce__ or issubclass(cls, BaseExceptionGroup):
+        return None
+    return base
 
 
 def filled(value: BaseException, told: tuple[Any, ...]) -> None:
