@@ -8,12 +8,14 @@ item once more. Objects of these are filled by the methods of the built-in class
 from __future__ import annotations
 
 import copyreg
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.tracking.classes import attributes, mro
+from cenote_worker.tracking.classes import attributes, module_of, mro
+from cenote_worker.tracking.own_modules import is_of_library
 
 __builtins__ = BUILTINS
 
@@ -36,7 +38,7 @@ def reduced_object(value: Any) -> tuple[Any, ...] | None:
     """As `reducer_override` gives it; None where nothing of the class is in the way, or it says itself how it is
     pickled."""
     kind = type(value)
-    if type(kind) is not type or not kind.__flags__ & _HEAP or not _is_in_the_way(kind):
+    if isinstance(value, type) or not kind.__flags__ & _HEAP or not _is_in_the_way(kind):
         return None
     if kind.__reduce_ex__ is not object.__reduce_ex__ or _reduces_itself(kind):
         return None
@@ -90,7 +92,20 @@ _BUILT_IN: Final = frozenset((object, list, dict, deque, OrderedDict, tuple, set
 
 
 def _is_in_the_way(kind: type) -> bool:
-    return any(not _IN_THE_WAY.isdisjoint(attributes(base)) for base in mro(kind) if base.__flags__ & _HEAP)
+    """Whether the user's code would run, or that of a mock. Libraries' classes are pickled as these want it."""
+    return any(
+        not _IN_THE_WAY.isdisjoint(attributes(base)) and _is_of_user(module_of(base))
+        for base in mro(kind)
+        if base.__flags__ & _HEAP
+    )
+
+
+def _is_of_user(home: str) -> bool:
+    module = sys.modules.get(home)
+    if module is None or home in ("__main__", "unittest.mock"):
+        return True
+    file = getattr(module, "__file__", None)
+    return type(file) is str and not is_of_library(file)
 
 
 def _reduces_itself(kind: type) -> bool:
