@@ -70,6 +70,13 @@ def test_a_sound_history_passes() -> None:
     assert Audit(outcome="same", described=("f",)) == audited(one, other)
 
 
+def test_names_in_another_order_are_an_alarm() -> None:
+    """Programs can ask for it."""
+    one, other = State(values={"a": 1, "b": 2, "c": 3}), State(values={"b": 2, "a": 1, "c": 3})
+    audit = audited(one, other, other)
+    assert ("different", ("a", "b")) == (audit.outcome, audit.unlike.names)
+
+
 @pytest.mark.parametrize(("chance", "checked"), [(0.499, True), (0.5, False)])
 def test_only_a_share_is_checked(chance: float, checked: bool) -> None:
     """The rest costs nothing: no full run is made."""

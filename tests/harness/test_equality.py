@@ -114,3 +114,14 @@ def test_addresses_in_text_do_not_count() -> None:
     """A repr shows where an object is; hexadecimal numbers of another kind count."""
     assert same_text("<f at 0x7f00aabbcc01>", "<f at 0x7f00aabbcc02>")
     assert not same_text("0x1", "0x2")
+
+
+def test_the_name_of_an_index_counts() -> None:
+    """Of the rows and of the columns, which pandas' own comparison passes over."""
+    one, other = (pd.DataFrame({"a": [1]}) for _ in range(2))
+    assert same(one, other)
+    other.index.name = "n"
+    assert not same(one, other)
+    one.index.name, one.columns.name = "n", "c"
+    assert not same(one, other)
+    assert not same(pd.Series([1], index=one.index), pd.Series([1]))

@@ -84,7 +84,7 @@ class Told(Protocol):
         """All steps. Those of a full run end before one that would have called outside what was not recorded."""
 
     def described(self) -> Mapping[str, str]:
-        """Its variables: type, shape and description of each, as one text."""
+        """Its variables, in the order of the namespace: type, shape and description of each, as one text."""
 
     def value(self, name: str) -> object:
         """Of a variable, rebuilt. Raises RejectedError, UsageError for what stays in its jail."""
@@ -171,6 +171,8 @@ class _Comparison:
         for name in sorted(one.keys() | other.keys()):
             if name not in one or name not in other or not self._same(name, one[name], other[name]):
                 yield "name", name
+        if one.keys() == other.keys():  # programs can ask in which order they are
+            yield from (("name", mine) for mine, others in zip(one, other, strict=True) if mine != others)
 
     def _files(self) -> Iterator[_Part]:
         one, other = self._one.files(), self._other.files()

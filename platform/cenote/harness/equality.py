@@ -153,7 +153,10 @@ def _same_arrays(one: object, other: object, same: Callable[[object, object], bo
 
 
 def _kind(array: object) -> list[str]:
-    return [str(getattr(array, attribute, "")) for attribute in ("dtype", "dtypes", "name", "names")]
+    """With the names of its axes, which `equals` does not compare."""
+    said = [str(getattr(array, attribute, "")) for attribute in ("dtype", "dtypes", "name", "names")]
+    axes = (getattr(array, axis, None) for axis in ("index", "columns"))
+    return [*said, *(str(getattr(axis, "names", "")) for axis in axes)]
 
 
 def _parts(value: object) -> Iterator[object]:
