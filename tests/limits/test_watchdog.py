@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE
 
-from cenote_worker.supervisor import tree
+from cenote_worker.supervisor import tree, tree_account
 from cenote_worker.supervisor.account import MemoryLimit
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.pressure import FILE, memory_trigger
@@ -192,6 +192,7 @@ def test_a_process_that_hides_its_memory(
 ) -> None:
     """One that runs a program which may not be read. Each is hidden as it starts; where all are, nobody is blamed."""
     looks = iter(seen)
+    monkeypatch.setattr(tree_account, "HIDING", 0.0)
     monkeypatch.setattr(tree, "hidden", lambda _warden: frozenset(next(looks)))
     account = TreeAccount(Worker(1), MemoryLimit(policy=2**60, base=0), Watchdog(), -1)
     deaths: list[Death] = []

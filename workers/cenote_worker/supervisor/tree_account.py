@@ -39,6 +39,9 @@ WAITING: Final = 4
 CPUs busy must not be looked at the more rarely for it, nor the others because of it."""
 
 
+HIDING: Final = 2.0
+"""Seconds for which a process may hide what it holds: each does as it starts, and machines are busy."""
+
 _HIDES: Final = (
     "a process of the runtime ran a program that its user may not read, which hides its memory from the watchdog, "
     "and was killed"
@@ -81,7 +84,8 @@ class TreeAccount:
         self._begun = Baseline()
         self._peak = 0
         self._mapped_only = 0
-        self._hidden: frozenset[int] = frozenset()
+        self._hidden: dict[int, float] = {}
+        """Processes of which nothing can be seen, and since when."""
         self._hides = False
         self._mappings_due = time.monotonic() + LONGEST
         self._idle = True
@@ -142,7 +146,7 @@ class TreeAccount:
         if used > self._limit.total:
             condemn(Death(reason="memory", detail=self._limit.against(used)))
         elif self._hides:
-            self._hides, self._hidden = False, frozenset()  # what follows the worker has done nothing yet
+            self._hides, self._hidden = False, {}  # what follows the worker has done nothing yet
             condemn(Death(reason="memory", text=_HIDES))
 
     def _used(self) -> int:
@@ -162,10 +166,11 @@ class TreeAccount:
 
     def _look_for_hidden(self) -> None:
         """Each process hides what it holds for a moment as it starts. Who cannot see the worker's sees none."""
-        hidden = tree.hidden(self._worker.warden)
-        if self._worker.pid in hidden:
-            hidden = frozenset()
-        self._hides, self._hidden = bool(hidden & self._hidden), hidden
+        found, now = tree.hidden(self._worker.warden), time.monotonic()
+        if self._worker.pid in found:
+            found = frozenset()
+        self._hidden = {pid: self._hidden.get(pid, now) for pid in found}
+        self._hides = any(since < now - HIDING for since in self._hidden.values())
 
     @contextmanager
     def sparing(self, inode: int) -> Iterator[None]:
