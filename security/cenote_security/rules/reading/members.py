@@ -48,10 +48,7 @@ def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
     """What a name means where it is read."""
     value = reader.lookup(name)
     if value is Lookup.UNBOUND:
-        value = _unbound(reader, name)
-        if reader.stars:
-            for path in reader.watch.modules.intersection(paths(value)):
-                reader.report("module", path, node)
+        value = _unbound(reader, node, name)
     if value is not None:
         reader.mention(node, value)
     if name[:2] == "__":
@@ -59,10 +56,11 @@ def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
     return value
 
 
-def _unbound(reader: Reader, name: str) -> Value:
+def _unbound(reader: Reader, node: ast.AST, name: str) -> Value:
     value = BUILTINS.get(name)
     if reader.stars and (value is None or name in reader.names_watched):
-        return merge_all((value, *(f"{module}.{name}" for module in reader.stars)))
+        found = (_path_member(reader, node, module, name, load=False) for module in reader.stars)
+        return merge_all((value, *found))
     if value is not None:
         return value
     if name == "__name__":
