@@ -111,7 +111,8 @@ class InstancesKept:
                 )
             ):
                 return self._bare(core, says)
-        if core is object and not (says or library_says) and hasattr(kind, "__getattr__"):
+        asks = hasattr(kind, "__getattr__") and not (says or library_says)
+        if asks and core in (object, *_IMMUTABLE, *_CONTAINERS):
             return self._bare(core, says=False)  # which pickle would ask before there is anything in it
         reduces = core.__reduce__ is not object.__reduce__ or core.__reduce_ex__ is not object.__reduce_ex__
         if kind.__dictoffset__ and (says or library_says or reduces):
