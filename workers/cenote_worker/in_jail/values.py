@@ -18,7 +18,7 @@ from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import Kernel
-from cenote_worker.in_jail.names_together import Merging, NamesTogether
+from cenote_worker.in_jail.names_together_unsafe import Merging, NamesTogether
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.transfer_unsafe import dump

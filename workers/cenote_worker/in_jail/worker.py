@@ -27,7 +27,7 @@ from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
-from cenote_worker.in_jail.names_together import Merging
+from cenote_worker.in_jail.names_together_unsafe import Merging
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning
