@@ -38,7 +38,7 @@ def _built_in(cls: type[BaseException]) -> type[BaseException] | None:
     """The built-in base of a class that has an `__init__` or a `__new__` of its own, and no word of its own about how
     it is pickled. None for others, and for groups, which are made of what they hold."""
     base = next(each for each in cls.__mro__ if each.__module__ == "builtins")
-    own = cls.__init__ is not base.__init__ or cls.__new__ is not base.__new__
+    own = any(getattr(cls, key) is not getattr(base, key) for key in ("__init__", "__new__"))
     if not own or cls.__reduce__ is not BaseException.__reduce__ or issubclass(cls, BaseExceptionGroup):
         return None
     return base

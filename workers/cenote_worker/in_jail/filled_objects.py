@@ -40,7 +40,7 @@ def reduced_object(value: Any) -> tuple[Any, ...] | None:
     kind = type(value)
     if isinstance(value, type) or not kind.__flags__ & _HEAP or not _is_in_the_way(kind):
         return None
-    if kind.__reduce_ex__ is not object.__reduce_ex__ or _reduces_itself(kind):
+    if _reduces_itself(kind):
         return None
     reduced = object.__reduce_ex__(value, 5)
     if type(reduced) is str or reduced[0] is not _NEW_OBJECT or len(reduced) > 5:

@@ -54,7 +54,7 @@ def rebuilt(
     return own
 
 
-def _axes(value: object) -> Iterator[object]:
+def _axes(value: object) -> Iterator[Any]:
     """Of a frame or a series; nothing of what a class of the user's says of itself is asked for."""
     pandas = sys.modules.get("pandas")
     kinds = (getattr(pandas, "DataFrame", None), getattr(pandas, "Series", None))
