@@ -392,4 +392,4 @@ def _in_order(attributes: Mapping[str, object], body: Mapping[str, object]) -> d
     """As a class has them; without what `copyreg` has noted there for itself."""
     order = {key: place for place, key in enumerate(body)}
     own = [item for item in attributes.items() if item[0] != "__slotnames__"]
-    return dict(sorted(own, key=lambda item: order[item[0]]))
+    return dict(sorted(own, key=lambda item: order.get(item[0], len(order))))
