@@ -457,6 +457,10 @@ def test_a_record_keeps_its_class_in_branches_and_other_jails(make_runtime: Any)
         code = "type(make_order(1)) is type(o) is Order, o == make_order(1)"
         assert "(True, True)" == branch.execute(code).value
         assert Order(1, lines=[Line("s")]) == runtime.retrieve("o")
+        branch.inject(host(lambda: Model(Name="n", parts=[Part()]), "give_model"))
+        branch.execute("m = give_model()")
+        again = branch.fork().fork()
+        assert "(True, 1.0)" == again.execute("type(give_model()) is type(m), m.parts[0].weight").value
         other.inject(Variable("o", runtime.share("o")))
         assert "('s', 'Order')" == other.execute("o.lines[0].sku, type(o).__name__").value
 

@@ -160,8 +160,11 @@ def _model(spec: RecordSpec) -> type:
         each["name"]: (each["annotation"], pydantic.Field(**_default(each), **each["settings"]))
         for each in spec["fields"]
     }
-    make: Callable[..., type] = pydantic.create_model
-    return make(spec["name"], __base__=base, __config__=config, __module__=__name__, **fields)
+    make: Callable[..., Any] = pydantic.create_model
+    made: type = make(spec["name"], __base__=base, __config__=config, __module__=__name__, **fields)
+    # A copy of the class would take this from the frame that makes it, and with it whatever is there.
+    made.__pydantic_parent_namespace__ = {}  # type: ignore[attr-defined]
+    return made
 
 
 def _tuple(spec: RecordSpec) -> type:
