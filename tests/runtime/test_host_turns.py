@@ -113,8 +113,8 @@ def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
     desk.close()
 
 
-DEAR = ARGUMENTS.header_bytes - 2**16
-"""Bytes of the arguments of a call, nearly as many as one may have. They are texts of which each is a node."""
+DEAR = ARGUMENTS.header_bytes // 2 - 2**16
+"""Bytes of the arguments of a call: half of what may be rebuilt at once."""
 
 
 class DearCaller(Caller):
