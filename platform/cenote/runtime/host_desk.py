@@ -32,8 +32,8 @@ ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
 
 MOST_TOGETHER: Final = ARGUMENTS.header_bytes
-"""Bytes of encoded arguments of calls that run at once. Rebuilt they take up to 75 times as much; arrays, long text and
-bytes are not among them. A call that does not fit waits until others are over.
+"""Bytes of encoded arguments of calls that run at once. Rebuilt they take up to 75 times as much; arrays, long text
+and bytes are not among them. A call that does not fit waits until others are over.
 """
 
 SMALL: Final = 64 * 2**10
