@@ -8,10 +8,10 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote.runtime import host_turns
-from cenote.runtime.host_desk import HostDesk, HostResult
+from cenote.runtime.host_desk import ARGUMENTS, SMALL, HostDesk, HostResult
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
 from cenote_worker.results import HostFailure
@@ -129,4 +129,69 @@ def test_an_answer_that_cannot_be_sent_is_an_answer_still(caplog: pytest.LogCapt
     until(lambda: heard)
     assert [HostFailure("RuntimeError", "the answer of f could not be sent")] == heard
     until(lambda: "no message can hold this" in caplog.text)  # it is a fault of ours, and is in the log
+
+
+DEAR = ARGUMENTS.header_bytes // 2 - 2**16
+"""Bytes of the arguments of a call: half of what may be rebuilt at once."""
+
+
+class DearCaller(Caller):
+    """size: of the arguments' encoding."""
+
+    def __init__(self, desk: HostDesk, size: int) -> None:
+        super().__init__(desk)
+        self._arguments = Content.pack([b" " * size + encode([[], {}]).header, encode([[], {}]).pieces])
+
+    def call(self) -> weakref.ref[HostCall]:
+        self.number += 1
+        number = self.number
+        call = Call(number, "f", "", self._arguments.duplicate(), None, 0)
+        self.desk.call(call, None, lambda result: self.answers.update({number: result}))
+        return weakref.ref(call)
+
+
+@pytest.mark.parametrize("kind", ["plain", "async"])
+def test_dear_arguments_are_bounded_together(kind: str) -> None:
+    """So many are rebuilt at once; others wait in their order, and small ones pass. What is taken back is let go."""
+    free, running, most, lock = threading.Event(), [0], [0], threading.Lock()
+
+    def enter() -> None:
+        with lock:
+            running[0] += 1
+            most[0] = max(running[0], most[0])
+
+    def plain() -> None:
+        enter()
+        free.wait(PATIENCE)
+        with lock:
+            running[0] -= 1
+
+    async def later() -> None:
+        enter()
+        await asyncio.to_thread(free.wait, PATIENCE)
+        with lock:
+            running[0] -= 1
+
+    desk = HostDesk({("f", ""): plain if kind == "plain" else later}, {})
+    dear, small = DearCaller(desk, DEAR), DearCaller(desk, SMALL // 2)
+    for _ in range(12):
+        dear.call()
+    until(lambda: running[0] == 2)
+    dear.desk.cancel(12)
+    assert isinstance(dear.answers[12], HostFailure)
+    small.number = 100
+    small.call()
+    until(lambda: running[0] == 3)
+    free.set()
+    until(lambda: len(dear.answers) == 12 and len(small.answers) == 1)
+    assert most[0] == 3
+    assert 11 == sum(not isinstance(answer, HostFailure) for answer in dear.answers.values())
+    free.clear()
+    for _ in range(4):
+        dear.call()
+    until(lambda: running[0] == 2)
+    desk.ended()
+    until(lambda: len(dear.answers) >= 14)
+    free.set()
+    until(lambda: len(dear.answers) == 16 and desk._rebuilt == 0)
     desk.close()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from cenote_security.collector import collector_off
 from cenote_security.errors import MalformedValueError
 from cenote_security.safeload import class_table, load
-from cenote_security.values import Limits, decode, encode
+from cenote_security.values import Limits, decode, decoder, encode
+from cenote_security.values.node import Json
 
 
 @dataclass(frozen=True)
@@ -86,3 +89,31 @@ def test_an_error_of_the_reader_s_class_is_contained() -> None:
     header = table(["dict", None, [[2]], [1]], ["list", None, []], ["instance", [KEY, ["name"]], [[1]]])
     with pytest.raises(MalformedValueError, match="unhashable"):
         load(header, classes=[Key])
+
+
+def test_the_collector_rests_while_much_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would go through all that again and again, and hold up all threads. It is on again when the last is done."""
+    seen: list[bool] = []
+    parse = decoder._parse
+
+    def watched(header: bytes, limits: Limits) -> Json:
+        seen.append(gc.isenabled())
+        return parse(header, limits)
+
+    monkeypatch.setattr(decoder, "_parse", watched)
+    many, few = encode([[number] for number in range(60_000)]), encode([1])
+    value = decode(many.header, many.region())
+    assert gc.get_count()[0] < 50_000, len(value)  # it has passed on what there is
+    decode(few.header, few.region())
+    with pytest.raises(MalformedValueError):
+        decode(b"[" * len(many.header))
+    assert ([False, True, False], True) == (seen, gc.isenabled())
+    with collector_off(stays=False):
+        decode(many.header, many.region())
+        assert not gc.isenabled()
+    gc.disable()
+    try:
+        decode(many.header, many.region())
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

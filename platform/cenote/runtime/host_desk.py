@@ -10,11 +10,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from cenote.runtime.host_turns import MAX_WAITING, HostTurns
 from cenote.runtime.loops import background_loop
@@ -29,6 +31,14 @@ from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostLine, H
 
 ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
+
+MOST_TOGETHER: Final = ARGUMENTS.header_bytes
+"""Bytes of encoded arguments of calls that run at once. Rebuilt they take up to 75 times as much; arrays, long text
+and bytes are not among them. A call that does not fit waits until others are over.
+"""
+
+SMALL: Final = 64 * 2**10
+"""Arguments that wait for nobody's: those of all calls that may run at once take less than one call's."""
 
 
 Target = Callable[..., Any]
@@ -95,6 +105,10 @@ class HostDesk:
         self._whole = whole
         self._turns = HostTurns()
         self._running: dict[int, Future[HostResult]] = {}
+        self._rebuilt = 0
+        """Bytes of the arguments of those; see MOST_TOGETHER."""
+        self._large: deque[_Taken] = deque()
+        """Calls that wait for others to be over, in their order."""
         self._lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that awaits a cell right now; set and cleared by the runtime."""
@@ -102,26 +116,57 @@ class HostDesk:
     def call(self, asked: Asked, given: ObjectReference | None, answer: Answer) -> None:
         """Starts the call and takes it over. given: the value that comes along unopened. Never blocks."""
         target = self._targets.get((asked.target, asked.method))
-        if target is None or self._turns.full:
+        if target is None or self._turns.full or len(self._large) >= MAX_WAITING:
             asked.close()
             answer(_TOO_MANY if target is not None else HostFailure("AttributeError", _nowhere(asked)))
             return
-        future = self._start(target, asked, given)
+        taken = _Taken(target, asked, given, answer, _weight(asked.arguments))
         with self._lock:
-            self._running[asked.id] = future
-        future.add_done_callback(lambda done: self._done(asked, answer, done))
+            if taken.weight > SMALL and (self._large or not self._fits(taken)):
+                self._large.append(taken)
+                return
+            self._rebuilt += taken.weight
+        self._begin(taken)
+
+    def _fits(self, call: _Taken) -> bool:
+        return not self._rebuilt or self._rebuilt + call.weight <= MOST_TOGETHER
+
+    def _begin(self, call: _Taken) -> None:
+        future = self._start(call.target, call.asked, call.given)
+        with self._lock:
+            self._running[call.asked.id] = future
+        future.add_done_callback(partial(self._done, call))
+
+    def _begin_waiting(self) -> None:
+        """Those that fit by now."""
+        while True:
+            with self._lock:
+                if not self._large or not self._fits(self._large[0]):
+                    return
+                call = self._large.popleft()
+                self._rebuilt += call.weight
+            self._begin(call)
 
     def cancel(self, call_id: int) -> None:
         """Nobody waits for this call any more."""
         with self._lock:
             future = self._running.pop(call_id, None)
+            waiting = [call for call in self._large if call.asked.id == call_id]
+            for call in waiting:
+                self._large.remove(call)
         if future is not None:
             future.cancel()
+        for call in waiting:
+            call.cancel()
 
     def ended(self) -> None:
         """Nobody waits for any call any more."""
         with self._lock:
             running, self._running = list(self._running.values()), {}
+            waiting = list(self._large)
+            self._large.clear()
+        for call in waiting:
+            call.cancel()
         for future in running:
             future.cancel()
 
@@ -196,20 +241,50 @@ class HostDesk:
             kwargs["value"] = Sealed(given)
         return args, kwargs
 
-    def _done(self, asked: Asked, answer: Answer, done: Future[HostResult]) -> None:
-        asked.close()
+    def _done(self, call: _Taken, done: Future[HostResult]) -> None:
+        call.asked.close()
         with self._lock:
-            self._running.pop(asked.id, None)
+            self._running.pop(call.asked.id, None)
+            self._rebuilt -= call.weight
         if done.cancelled():
-            answer(HostFailure("CancelledError", "the host call was cancelled"))
-            return
-        error = done.exception()
+            call.answer(_CANCELLED)
+        else:
+            error = done.exception()
+            self._answer(call, done.result() if error is None else failure(error))
+        self._begin_waiting()
+
+    def _answer(self, call: _Taken, result: HostResult) -> None:
         try:
-            answer(done.result() if error is None else failure(error))
+            call.answer(result)
         except Exception:
             # Its cell would wait for ever. Where the line itself is gone, this one fails in the same way.
-            answer(HostFailure("RuntimeError", f"the answer of {asked.target} could not be sent"))
+            call.answer(HostFailure("RuntimeError", f"the answer of {call.asked.target} could not be sent"))
             raise
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Taken:
+    """A call that was taken over. weight: bytes of its arguments that are rebuilt, see MOST_TOGETHER."""
+
+    target: Target
+    asked: Asked
+    given: ObjectReference | None
+    answer: Answer
+    weight: int
+
+    def cancel(self) -> None:
+        """Before its turn."""
+        self.asked.close()
+        self.answer(_CANCELLED)
+
+
+def _weight(arguments: Content) -> int:
+    if arguments.size <= SMALL:
+        return arguments.size
+    try:
+        return min(len(arguments.unpack()[0]), ARGUMENTS.header_bytes)
+    except (CenoteError, IndexError):  # refused when it is its turn
+        return 0
 
 
 class LineDesk:
@@ -271,6 +346,7 @@ class LineDesk:
         return result
 
 
+_CANCELLED = HostFailure("CancelledError", "the host call was cancelled")
 _TOO_MANY = HostFailure("RuntimeError", f"over {MAX_WAITING} host calls wait for their turn")
 
 

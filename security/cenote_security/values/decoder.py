@@ -11,8 +11,10 @@ import json
 from array import array
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from types import MappingProxyType
 
+from cenote_security.collector import collector_off
 from cenote_security.errors import CenoteError, MalformedValueError
 from cenote_security.sealed import Buffer
 from cenote_security.values import expect
@@ -36,6 +38,8 @@ from cenote_security.values.weights import Weights
 _NO_CLASSES: Mapping[str, type] = MappingProxyType({})
 _LONGEST_INTEGER = 20  # characters of the longest 64-bit number
 
+_SHORT = 2**18  # bytes of a header whose containers are too few for the collector to be felt
+
 _ABSENT, _SHELL, _COMPLETE = range(3)
 
 _LEAF: References = ((), (), ())  # shared by all nodes without references: most of them, in large values
@@ -56,7 +60,8 @@ def decode(
     Raises MalformedValueError for what no encoder writes, UnsafeValueError for an instance of another class.
     """
     try:
-        return _decode(header, region, classes, limits)
+        with collector_off(stays=True) if len(header) > _SHORT else nullcontext():
+            return _decode(header, region, classes, limits)
     except CenoteError:
         raise
     except Exception as error:  # noqa: BLE001  (a library, or a class of the reader's, refused hostile content)
