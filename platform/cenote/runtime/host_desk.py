@@ -246,16 +246,18 @@ class HostDesk:
         with self._lock:
             self._running.pop(call.asked.id, None)
             self._rebuilt -= call.weight
+        try:
+            self._answer(call, done)
+        finally:
+            self._begin_waiting()
+
+    def _answer(self, call: _Taken, done: Future[HostResult]) -> None:
         if done.cancelled():
             call.answer(_CANCELLED)
-        else:
-            error = done.exception()
-            self._answer(call, done.result() if error is None else failure(error))
-        self._begin_waiting()
-
-    def _answer(self, call: _Taken, result: HostResult) -> None:
+            return
+        error = done.exception()
         try:
-            call.answer(result)
+            call.answer(done.result() if error is None else failure(error))
         except Exception:
             # Its cell would wait for ever. Where the line itself is gone, this one fails in the same way.
             call.answer(HostFailure("RuntimeError", f"the answer of {call.asked.target} could not be sent"))

@@ -435,7 +435,7 @@ _FUNCTIONS: Final = (FunctionType, BuiltinFunctionType)
 
 
 def of_the_process(is_collecting: bool) -> dict[str, object]:
-    """What code in C of the standard library keeps, by the module that sets it. is_collecting: as `gc` was told to."""
+    """What code in C of the standard library keeps, by the module that sets it. is_collecting: as `gc` was told."""
     found: dict[str, object] = {
         "sys": (
             sys.getrecursionlimit(), sys.getswitchinterval(), sys.get_int_max_str_digits(),
