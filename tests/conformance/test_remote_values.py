@@ -3,7 +3,6 @@
 from tests.runtime.test_values import (
     test_a_reference_outlives_its_maker,
     test_a_released_reference,
-    test_a_value_that_hangs_while_it_is_pickled,
     test_classes_come_with_their_values,
     test_frames_and_arrays,
     test_functions_by_value,

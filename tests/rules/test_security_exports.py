@@ -22,6 +22,7 @@ EXPECTED = [
     "InstallRule",
     "MagicRule",
     "Mount",
+    "printable",
     "RegexRule",
     "SandboxPolicy",
     "SecurityChecker",

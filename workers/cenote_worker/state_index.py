@@ -10,8 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2
+from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ABSENT, Location, Version, key_of, kind_of
+
+__builtins__ = BUILTINS
 
 MOST_NAMED: Final = 20
 """Names in one line."""
@@ -136,7 +140,8 @@ def from_message(message: checkpoint_pb2.Indexed) -> Indexed:
 
 
 def fill(message: checkpoint_pb2.Indexed, indexed: Indexed) -> None:
-    message.location, message.version = indexed.location, indexed.version
-    message.attributes.extend(indexed.attributes)
-    message.unseen, message.untried = indexed.unseen[:MAX_REASON], indexed.untried[:MAX_REASON]
-    message.foretold = indexed.foretold[:MAX_REASON]
+    message.location, message.version = utf8_text(indexed.location), utf8_text(indexed.version)
+    message.attributes.extend(utf8_texts(indexed.attributes))
+    message.unseen = utf8_text(indexed.unseen[:MAX_REASON])
+    message.untried = utf8_text(indexed.untried[:MAX_REASON])
+    message.foretold = utf8_text(indexed.foretold[:MAX_REASON])

@@ -7,7 +7,7 @@ import enum
 import inspect
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cenote.runtime.host_desk import Target
@@ -108,8 +108,7 @@ def names_parcel(names: Sequence[str], reference: ObjectReference, place: str) -
     single = names[0] if names else _NO_NAME
     replaces = single if len(names) == 1 else ""
     found = _reference_parcel(single, reference, place)
-    found.injection.names, found.injection.replaces = tuple(names), replaces
-    return found
+    return replace(found, injection=replace(found.injection, names=tuple(names), replaces=replaces))
 
 
 def _reference_parcel(name: str, reference: ObjectReference, place: str) -> Parcel:

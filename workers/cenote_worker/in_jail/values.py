@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from cenote_proto.scalars import utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
@@ -19,11 +20,14 @@ from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.names_together_unsafe import Merging, NamesTogether
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.transfer_unsafe import dump
 from cenote_worker.pickled_unsafe import loads
 from cenote_worker.results import MAX_ALONG, VariableInfo
+
+__builtins__ = BUILTINS
 
 _fstat = os.fstat
 
@@ -54,7 +58,7 @@ class Values:
         self._check_free([*names, *(host.name for host in hosts)], request.replace)
         values, along = self._opened(content, request.name)
         if isinstance(merged := values.get(request.name), NamesTogether):
-            done.differing.extend(self._merged(merged, request.name))
+            done.differing.extend(utf8_texts(self._merged(merged, request.name)))
             return
         self._check_free([name for name in values if not self._holds(name, values[name])], request.replace)
         self._bind(values)

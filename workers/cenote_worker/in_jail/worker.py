@@ -302,7 +302,7 @@ class Worker:
                 self._copies.changed(self._checkpointing.restored_at or None)
                 self._kernel.settle()
                 reply.done.SetInParent()
-                reply.done.differing.extend(self._checkpointing.differing)
+                reply.done.differing.extend(utf8_texts(self._checkpointing.differing))
             case "versions":
                 self._versions(request.versions, descriptors, reply.versioned)
             case "carry" | "forget" | "load":
@@ -344,7 +344,7 @@ class Worker:
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
         _fill_outcome(executed, outcome)
-        executed.differing.extend(self._checkpointing.differing)
+        executed.differing.extend(utf8_texts(self._checkpointing.differing))
         self._checkpointing.differing = ()
 
     # -- checkpoints --

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
@@ -106,6 +108,8 @@ class Successors:
         self._jail = jail
         self._work = work
         self._reactor = reactor
+        self._asked = deque[tuple[float, int]]()
+        """By when the warden is to have answered, and the number of the question."""
         self._lock = lock
         self._frames = ends.frames
         self._account = account
@@ -235,12 +239,30 @@ class Successors:
     # -- the warden's news --
 
     def asked(self, number: int) -> None:
-        self._reactor.call_at(time.monotonic() + WARDEN_SECONDS, lambda: self._unanswered(number))
+        self._asked.append((time.monotonic() + WARDEN_SECONDS, number))
+        if len(self._asked) == 1:
+            self._look_later()
 
-    def _unanswered(self, number: int) -> None:
+    def _look_later(self) -> None:
+        """One timer for all that was asked. It does not keep alive what has been closed meanwhile."""
+        look = weakref.WeakMethod(self._look)
+
+        def late() -> None:
+            if (alive := look()) is not None:
+                alive()
+
+        self._reactor.call_at(self._asked[0][0], late)
+
+    def _look(self) -> None:
         with self._lock:
-            if self.control.awaits(number):
+            while self._asked and not self.control.awaits(self._asked[0][1]):
+                self._asked.popleft()
+            if not self._asked:
+                return
+            if self._asked[0][0] <= time.monotonic():
                 self._jail.end(_SILENT)
+            else:
+                self._look_later()
 
     def ended(self, death: Death) -> None:
         self._jail.bury(death)

@@ -42,7 +42,7 @@ def from_reply(reply: Reply) -> tuple[jail_pb2.Reply, Content | None]:
     match reply:
         case edge.DoneReply():
             message.done.SetInParent()
-            message.done.differing.extend(reply.differing)
+            message.done.differing.extend(utf8_texts(reply.differing))
         case edge.ValueReply():
             message.value.info.CopyFrom(from_info(reply.info))
             follows = reply.content if announce(message.value.content, reply.content) else None

@@ -112,7 +112,7 @@ def share(name: str) -> Request:
 
 
 def share_together(names: Sequence[str], states: Sequence[str]) -> Request:
-    return runtime_pb2.ClientFrame(share=runtime_pb2.Share(together=names, states=states)), None
+    return runtime_pb2.ClientFrame(share=make(runtime_pb2.Share, together=names, states=states)), None
 
 
 def deletion(name: str) -> Request:
