@@ -71,6 +71,7 @@ def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime,
         value(runtime, f"kept = {kept}")
         crash(runtime)
         assert kept == value(runtime, "kept")
+        value(runtime, "between = object()")  # of which a copy is made, too
         assert expected == value(runtime, use)
 
 

@@ -51,9 +51,9 @@ def begin_fork() -> None:
         _putenv(_TOKENIZERS, b"false")
 
 
-def end_fork() -> None:
-    """In the original: in a copy they stay off."""
-    if "tokenizers" in _modules:
+def end_fork(*, is_copy: bool) -> None:
+    """In the process that was forked. is_copy: it is a copy itself, in which they stay off: it has no threads."""
+    if "tokenizers" in _modules and not is_copy:
         if (wanted := _variables.get(_TOKENIZERS)) is None:
             _unsetenv(_TOKENIZERS)
         else:

@@ -14,6 +14,7 @@ from typing import Final
 from cenote_worker.in_jail.forking import library_threads
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.forking.idle_pools import NONE as NO_POOLS
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots import processor_time
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import Baseline, Sources, difference
@@ -40,6 +41,8 @@ from cenote_worker.in_jail.snapshots.line import (
 from cenote_worker.in_jail.snapshots.own_files import Parting
 from cenote_worker.in_jail.snapshots.pulse import ring
 from cenote_worker.in_jail.sockets import pair, socket_of
+
+__builtins__ = BUILTINS
 
 _fstat = os.fstat
 
@@ -138,6 +141,8 @@ class Copies:
         self._step = 0
         self._wanted = NONE
         """The version of the files that goes with what this process, come of a copy, is to be at."""
+        self._is_copy = False
+        """Whether this process was forked from a worker, whose place it has taken."""
         self._unkept = "" if line >= 0 else NO_LINE
         self.severed: frozenset[int] = frozenset()
         """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
@@ -352,7 +357,7 @@ class Copies:
             pid = fork_beside()
         finally:
             if pid is not None:
-                library_threads.end_fork()
+                library_threads.end_fork(is_copy=self._is_copy)
                 self._withheld.give_back()
         return pid
 
@@ -365,7 +370,7 @@ class Copies:
 
     def _holdings(self) -> Holdings:
         assert self._line is not None
-        return Holdings.now((*self._keep(), self._line.fileno()))
+        return Holdings.now((*self._keep(), self._line.fileno(), self._pulse))
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""
@@ -392,7 +397,7 @@ class Copies:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
         with suppress(BaseException):
             here.close()
-            self._unkept = ""
+            self._unkept, self._is_copy = "", True
             holdings.sever()
             parting.done()
             copy = os.getpid()
