@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import operator
+import re
 import sys
 import types
 from abc import ABCMeta
@@ -27,6 +28,9 @@ _cloudpickle: Final = cloudpickle.cloudpickle
 _MAKERS: Final = (_cloudpickle._make_skeleton_class, _cloudpickle._make_skeleton_enum)
 _NUMBER: Final = -2
 """Which argument of these is the number that cloudpickle knows a class by."""
+
+_DRAWN: Final = re.compile(r"[0-9a-f]{32}").fullmatch
+"""Of such a number: whether cloudpickle has drawn it. Others say what the class is, as those of records do."""
 
 _OF_INSTANCES: Final = (types.MemberDescriptorType, types.GetSetDescriptorType)
 _OF_A_MEMBER: Final = frozenset(("__objclass__",))
@@ -58,14 +62,16 @@ def reduced_class(cls: Any, reduced: Any, *, numbered: bool) -> Any:
     """How to pickle a class, given how cloudpickle reduces it; anything that does not go by value is left as it is.
 
     numbered: two pickles give the same class, by the number that cloudpickle has drawn for it. Without it, equal
-    states have equal bytes.
+    states have equal bytes. A number that was not drawn comes along in any case.
     """
     if not isinstance(reduced, tuple) or reduced[0] not in _MAKERS:
         return reduced
     if type(cls).__module__ == "_ctypes" and cls is getattr(cls, "_type_", cls) * getattr(cls, "_length_", 1):
         return operator.mul, (cls._type_, cls._length_)
     _, arguments, (attributes, _), *_ = reduced
-    number = arguments[_NUMBER] if numbered else None
+    number = arguments[_NUMBER]
+    if not numbered and _DRAWN(number):
+        number = None
     body = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
     table = vars(cls)
     attributes |= {

@@ -163,7 +163,7 @@ def _with_kept(plan: Plan, ground: Ground) -> Course:
     kept, stored, lent = ground.kept(), ground.stored(), ground.lent()
     if not lent and (plan.base in kept or plan.base in stored):
         return replace(plan.course, kept=kept, stored=stored)
-    return cheapest(plan.patch, plan.course.records, kept, stored, lent).course
+    return cheapest(plan.patch, plan.course.records, kept, stored, lent, begun=plan.course.begun).course
 
 
 def _replanned(plan: Plan, course: Course) -> list[str]:

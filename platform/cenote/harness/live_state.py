@@ -98,7 +98,8 @@ class LiveState(ExecutionState):
         kept, stored = self._site.kept(), self._site.stored()
         try:
             line = self._past.line(self.head)
-            return make_plan(patch.renumbered(self._past.present(line)), line, kept, stored)
+            present = patch.renumbered(self._past.present(line))
+            return make_plan(present, line, kept, stored, begun=self._past.begun)
         except NoWayError as none:
             if not (why := self._site.why_not_begun_again()):
                 raise

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.history.step import START, StepRecord
-from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of
+from cenote_worker.trace import ABSENT, ANYTHING, TREE, Location, StepTrace, Version, key_of, kind_of, name
 
 _UNKNOWN: Final = "?"
 
@@ -53,7 +53,8 @@ class Contents:
     _writers: dict[Location, int] = field(default_factory=dict)
     _groups: dict[Location, frozenset[Location]] = field(default_factory=dict)
     _order: dict[Location, None] = field(default_factory=dict)
-    """Names that are there, as the namespace has them; without those that were there before the first step."""
+    """Names that are there, as the namespace has them; of those that were there before the first step, the ones that
+    clients have put in."""
     _files: set[Location] = field(default_factory=set)
     """Those whose versions are known."""
     _unlisted: Version = ABSENT
@@ -78,8 +79,12 @@ class Contents:
 
     @property
     def order(self) -> list[Location]:
-        """Of the names that steps have bound."""
+        """Of the names that clients and steps have bound."""
         return list(self._order)
+
+    def arrange(self, other: Contents) -> None:
+        """The names stand as in the other, which has the same ones."""
+        self._order = dict(other._order)
 
     def version(self, location: Location) -> Version:
         known = self._versions.get(location)
@@ -242,9 +247,11 @@ class Timeline:
     learn, once to tell.
     """
 
-    def __init__(self, records: Sequence[StepRecord]) -> None:
+    def __init__(self, records: Sequence[StepRecord], begun: Iterable[str] = ()) -> None:
+        """begun: names that were there before the first step, in their order: a step that changes one leaves it in
+        its place."""
         self.records = tuple(records)
-        self._start = Contents()
+        self._start = Contents(_order=dict.fromkeys(map(name, begun)))
         learning = self._start.copy()
         for record in self.records:
             for location, version in (record.trace.reads if record.trace else {}).items():

@@ -22,7 +22,8 @@ class Course:
     base: the step whose end state the walk begins in: the head of the old line to continue from it, else one that
     both lines share. kept: steps whose end states can be gone back to and carried from. stored: see Ground.
     lent: more that can be carried from, and not be gone back to. forced: numbers of steps to run in any case, with
-    the reason. needs: by position, what has to be right before that step runs.
+    the reason. needs: by position, what has to be right before that step runs. begun: names that were there before
+    the first step, in their order.
     """
 
     records: tuple[StepRecord, ...]
@@ -34,6 +35,7 @@ class Course:
     lent: frozenset[int] = frozenset()
     forced: Mapping[int, str] = field(default_factory=dict)
     needs: Mapping[int, frozenset[Location]] = field(default_factory=dict)
+    begun: tuple[str, ...] = ()
 
     @property
     def continues(self) -> bool:

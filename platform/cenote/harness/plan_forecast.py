@@ -168,15 +168,18 @@ def make_plan(
     kept: Collection[int],
     stored: Mapping[int, int] = MappingProxyType({}),
     cancelled: Callable[[], bool] = _never,
+    begun: Sequence[str] = (),
 ) -> Plan:
     """What applying the patch to this line would do, from the cheapest state to begin with.
 
     records: the line from the start to the head. kept: steps whose end states can be gone back to; the head is
     taken to be one of them. stored: see Ground. cancelled: see Forecast; what jails have told of their steps may take
-    minutes. Raises PatchConflictError if the patch does not fit the line; NoWayError if what it would take is kept no
-    more; PlanGivenUp. Nothing is executed.
+    minutes. begun: names that were there before the first step, in their order. Raises PatchConflictError if the
+    patch does not fit the line; NoWayError if what it would take is kept no more; PlanGivenUp. Nothing is executed.
     """
-    return cheapest(patch, records, frozenset({_head(records), *kept}), stored, cancelled=cancelled)
+    return cheapest(
+        patch, records, frozenset({_head(records), *kept}), stored, cancelled=cancelled, begun=begun
+    )
 
 
 def cheapest(
@@ -186,14 +189,16 @@ def cheapest(
     stored: Mapping[int, int],
     lent: frozenset[int] = frozenset(),
     cancelled: Callable[[], bool] = _never,
+    begun: Sequence[str] = (),
 ) -> Plan:
     """As `make_plan`, from one of these states."""
     line = patch.applied(records)
     fork = shared_steps(records, line)
     base = _head(records)
     course = Course(
-        records=tuple(records), line=line, fork=fork, base=base, kept=kept, stored=stored, lent=lent
-    )
+        records=tuple(records), line=line, fork=fork, base=base, kept=kept, stored=stored, lent=lent,
+        begun=tuple(begun),
+    )  # fmt: skip
     newest = sorted(course.shared & kept)[-1:]
     reasons = list[tuple[bool, str]]()
 

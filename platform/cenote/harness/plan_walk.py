@@ -63,7 +63,7 @@ class Walk:
         self._course = course
         self._ground = ground
         self._watcher = watcher
-        timeline = Timeline(course.records)
+        timeline = Timeline(course.records, course.begun)
         shared = course.records[course.begin - 1].number if course.begin else 0
         sources = course.sources
         known = timeline.at({*sources, shared, course.base})
@@ -90,6 +90,8 @@ class Walk:
         self._blind = ""
         self._verdicts: list[Verdict] = []
         self._carried: list[Carried] = []
+        self._is_disordered = course.begins_beside
+        """Whether names may stand in another order than the live state tells."""
 
     def _leave(self, files: Mapping[Location, Version], made: Set[Location]) -> None:
         """These are as the old line left them. What was there before its first step is nobody's to bring back.
@@ -118,7 +120,7 @@ class Walk:
             elif step.origin is not None:
                 self._reuse(step, step.origin)
         self._prepare({ANYTHING})
-        self._ground.arrange(self._want.order)
+        self._arrange()
         return Walked(verdicts=tuple(self._verdicts), carried=tuple(self._carried), contents=self._want)
 
     def _compare(self) -> None:
@@ -212,8 +214,9 @@ class Walk:
         looked_at = self._looked_at(step)
         needs = self._needs(position, step, looked_at)
         self._prepare(self._surroundings() | needs, looked_at)
-        if ANYTHING in needs:  # it may ask for all names, which come in their order
-            self._ground.arrange(self._want.order)
+        # It may ask for all names, which come in their order; or what it leaves counts as a whole state.
+        if ANYTHING in needs or not self._stale:
+            self._arrange()
         record = self._execute(position, step)
         self._verify(position, record)
         self._watcher.after(step, record)
@@ -308,6 +311,13 @@ class Walk:
 
     # -- what is stale is put right --
 
+    def _arrange(self) -> None:
+        """Puts the names into their order, unless only steps have bound them since the state that this began with."""
+        if self._is_disordered or self._live.order != self._want.order:
+            self._ground.arrange(self._want.order)
+            self._live.arrange(self._want)
+            self._is_disordered = False
+
     def _prepare(self, needs: set[Location], looked_at: Set[Location] = frozenset()) -> None:
         """looked_at: has to have the right version, which tells what it shares with older names, and no more."""
         wrong = {one for one in looked_at & self._stale if not self._want.same(self._live, one)}
@@ -399,6 +409,7 @@ class Walk:
 
     def _carry(self, step: int, group: frozenset[Location]) -> str:
         """Empty, or why it did not come over."""
+        self._is_disordered = self._is_disordered or any(kind_of(each) == "name" for each in group)
         try:
             self._ground.carry(step, group)
         except NotCarriedError as error:

@@ -240,6 +240,7 @@ class RuntimeGround:
 
     def arrange(self, names: Sequence[Location]) -> None:
         if names:
+            self._moved = True
             done(self._call(partial(self._reruns.arrange, names)), "the order of names")
 
     def load(self, modules: tuple[str, ...]) -> None:

@@ -83,7 +83,8 @@ def _planned(runtime: HostedRuntime, request: PatchRequest, ground: RuntimeGroun
     told = ToldLine(steps=request.steps, tree=runtime.history.tree)
     patch = Patch(changes=(told,), cause=request.cause)
     line = runtime.history.tree.line(request.head)
-    return make_plan(patch, line, ground.kept(), ground.stored(), watch.cancelled)
+    begun = runtime.history.begun
+    return make_plan(patch, line, ground.kept(), ground.stored(), watch.cancelled, begun)
 
 
 def _told(progress: Progress) -> runtime_pb2.ApplyProgress:

@@ -52,6 +52,8 @@ class Workbench:
         if isinstance(outcome, UnavailableError):
             raise StateNotKeptError
         done(outcome, "")
+        # Nothing is run beside a state that is not whole, though its last step may have run before it was.
+        self._reruns.completed(self._reruns.history.tree.head)
 
     def _run(self, code: str) -> ExecutionResult:
         """No effect outside comes of it: no record answers its host calls."""

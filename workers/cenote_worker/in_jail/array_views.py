@@ -13,6 +13,9 @@ from typing import Any, Final
 
 from cenote_security.sealed import PrivatePages
 from cenote_worker.in_jail.instances_kept import says_how_to_pickle
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
 
 _MEMORIES: Final = (bytearray, array.array)
 

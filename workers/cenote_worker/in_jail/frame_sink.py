@@ -19,6 +19,9 @@ from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.frames import MAX_PACKET, Send
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
 
 CHUNK = 16 * 1024
 """Characters per frame: at most 64 KiB in UTF-8, half of what a packet may have."""

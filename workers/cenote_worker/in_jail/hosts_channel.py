@@ -19,8 +19,11 @@ from cenote_proto.v1 import jail_pb2
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import MAX_PACKET, Send, receive_packet
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import VariableInfo
 from cenote_worker.tracking.own_threads import OwnThread
+
+__builtins__ = BUILTINS
 
 _stat = os.stat
 

@@ -6,6 +6,9 @@ from typing import Final
 
 from cenote_proto.scalars import utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
+from cenote_worker.in_jail.pristine import BUILTINS
+
+__builtins__ = BUILTINS
 
 MESSAGE_LIMIT: Final = 4_000
 """Characters of a refusal's text."""

@@ -97,6 +97,12 @@ class JailRequest:
     token: str = ""
     undoes: ExecutionResult | None = None
 
+    @property
+    def has_output(self) -> bool:
+        """Whether it is a cell, or the undoing of one, which whoever goes on with it tells again. The answers of all
+        others have no room for what is printed meanwhile."""
+        return self.ask is Ask.EXECUTE or self.undoes is not None
+
     def address(self, number: int) -> None:
         """Fills in what the jail must know of any request. number: in its conversation."""
         self.message.id = number

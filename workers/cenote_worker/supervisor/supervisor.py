@@ -353,7 +353,7 @@ class Supervisor:
 
     def _print(self, stream: StreamName, text: str) -> None:
         running = self._work.running
-        if running is None or running.request.ask is not Ask.EXECUTE:  # whose answer has no room for it
+        if running is None or not running.request.has_output:
             self._work.background.add(stream, text)
             return
         running.printed.add(stream, text)

@@ -25,7 +25,7 @@ from cenote_worker.tracking.classes import (
     public_name,
     qualname,
 )
-from cenote_worker.tracking.deep_insides import is_standard, library_of
+from cenote_worker.tracking.deep_insides import is_standard, keeps_something, library_of
 from cenote_worker.tracking.facts import Facts
 from cenote_worker.tracking.hidden import CALLING_BACK, QUIET, called_back
 from cenote_worker.tracking.insides import (
@@ -183,7 +183,9 @@ class Patches:
         modules = {
             key: (each, insides(each))
             for key, each in called.items()
-            if key not in own_modules and is_standard(library_of(key))
+            # Into the other ones `LibraryState` looks more deeply.
+            if key not in own_modules
+            and (is_standard(library_of(key)) or not keeps_something(library_of(key), own_modules.keys()))
         }
         parts = {each: self.met[each].items() for each in met.of_libraries if not self.met[each].is_seen}
         if not facts.sets and not (facts.loads | facts.attributes) & _SETTING:
@@ -296,6 +298,7 @@ class Patches:
             if by_name:
                 self._keys(dotted, target)
                 self._unseen[dotted] = fresh()
+                self._by_origin.add(dotted)
                 unseen.add(dotted)
         return unseen
 

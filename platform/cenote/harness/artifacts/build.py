@@ -89,7 +89,8 @@ class Builder:
         contents = {name: self._content(name) for name in needed.unread}
         patch = Patch(changes=(needed.change(contents),), reason="brings artifacts up to date")
         tree = self._history.tree
-        return make_plan(patch, tree.line(tree.head), self._ground.kept(), self._ground.stored())
+        kept, stored = self._ground.kept(), self._ground.stored()
+        return make_plan(patch, tree.line(tree.head), kept, stored, begun=self._history.begun)
 
     def _content(self, path: str) -> str:
         """Of a file, as the jail says."""

@@ -17,7 +17,10 @@ from functools import partial
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.frozen_copy import live_briefly
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.line import Message, hear, say
+
+__builtins__ = BUILTINS
 
 
 def fork_beside() -> int | None:

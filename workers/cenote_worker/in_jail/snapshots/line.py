@@ -13,7 +13,10 @@ from typing import Final
 
 from cenote_worker.frames import has_ended
 from cenote_worker.in_jail import plain_json
+from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.sockets import socket_of
+
+__builtins__ = BUILTINS
 
 MAX_MESSAGE: Final = 40_960
 """Bytes of one message, either way."""
