@@ -119,6 +119,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
             self.workqueue.move_to_end(scope, last=False)
             super()._assign_work_unit(node)
 
+        def mark_test_complete(self, node: object, item_index: int, duration: float = 0) -> None:
+            """Of files that `_pending_of` has passed over, a test may be heard of once more."""
+            scope = self._split_scope(self.registered_collections[node][item_index])
+            self.assigned_work[node].setdefault(scope, {})
+            super().mark_test_complete(node, item_index, duration)
+
         def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
             """After each test it would count all that were before, which thousands are."""
             for scope in [scope for scope, unit in workload.items() if all(unit.values())]:

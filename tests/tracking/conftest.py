@@ -15,13 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np  # before the tracker, which reads containers with it if it is there
 import pytest
 from tests.tracking.steps import Steps
 
 from cenote_worker.tracking import anything, audit, deep_insides, files
-
-assert np.__version__
 
 
 def _passed_over(message: object) -> None:
