@@ -1,7 +1,7 @@
 """Text that a jail, a model or a server wrote, made fit for a terminal, a log, an error, a model.
 
 Escape sequences retitle a window, fill the clipboard or repaint what was read before; marks of writing direction and
-characters that nobody sees make a text look like another one. What a program printed is data, and stays as it is
+invisible characters make a text look like another one. What a program printed is data, and stays as it is
 until it is shown.
 """
 
@@ -12,7 +12,7 @@ from typing import Final
 
 _HIDDEN: Final = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls; C1 controls act as escapes on some terminals
-    "\xad\u061c\u180e\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\ufffb"  # seen by nobody
+    "\xad\u061c\u180e\u200b\u200e\u200f\u2060-\u2064\ufeff\ufff9-\ufffb"  # invisible
     "\u2028-\u202e\u2066-\u206f"  # line ends of other kinds, and marks of writing direction
     "\ud800-\udfff"  # halves of pairs, which no stream can write
     "\U000e0000-\U000e007f"  # tags: a whole ASCII text that is not seen

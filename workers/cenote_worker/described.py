@@ -12,7 +12,7 @@ from cenote_worker.results import ErrorInfo, VariableInfo
 __builtins__ = BUILTINS
 
 MAX_POSITION: Final = 2**31
-"""A line or column beyond this is nobody's: a program may raise a SyntaxError with any numbers in it."""
+"""No file has a line or column beyond this: a program may raise a SyntaxError with any numbers in it."""
 
 
 def fill(message: jail_pb2.VariableInfo, info: VariableInfo) -> None:

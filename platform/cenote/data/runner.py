@@ -47,7 +47,7 @@ class BatchRunner:
         errors_to: str | None,
         agree: Agree | None = None,
     ) -> None:
-        """function: as it arrives in the jail. errors_to: see map_batches. agree: by default with nobody else."""
+        """function: as it arrives in the jail. errors_to: see map_batches. agree: by default alone."""
         self._function = function
         # Nobody goes back to a state here, or asks what a batch has read.
         self._policy = replace(policy, snapshots="none", tracking=False)

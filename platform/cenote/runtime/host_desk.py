@@ -38,7 +38,7 @@ and bytes are not among them. A call that does not fit waits until others are ov
 """
 
 SMALL: Final = 64 * 2**10
-"""Arguments that wait for nobody's: those of all calls that may run at once take less than one call's."""
+"""Arguments that never wait: those of all calls that may run at once take less than one call's."""
 
 
 Target = Callable[..., Any]

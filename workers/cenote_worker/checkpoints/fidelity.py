@@ -31,7 +31,7 @@ class Fidelity:
     exact: variables that come back as they were, without names of Python's own. rebuilt: those that come back by
     running `steps` again, with their recorded host calls: what cannot be stored, and what shares objects with it.
     differing: what will not be as it was, with the reasons: variables, settings, what was set in libraries, files.
-    uncompared: variables of which nobody can tell whether they will be as they were, with the reasons.
+    uncompared: variables that cannot be compared with what they were, with the reasons.
     unkept: what was not stored and does not come back, with the reasons and the step that made it. unoffered: names
     of functions and objects of the client that are not given again. unfit: why what was stored cannot be read here.
     notes: what differs and may matter, such as a package's version.

@@ -32,7 +32,7 @@ class HostCallRecord:
 
     digest: of the encoded arguments, empty when they are too large to be compared. arguments, reply: the bytes of a
     Content, None where they are too large to be kept, or pass by reference. parts: of the reply, see Content.count.
-    error: what it raised. Without reply and error nobody knows what became of it.
+    error: what it raised. Without reply and error its outcome is unknown.
     """
 
     target: str

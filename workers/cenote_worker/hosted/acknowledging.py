@@ -106,7 +106,7 @@ def _refuse(batch: list[_Held], error: Exception) -> None:
 
 
 def _tell(held: _Held, outcome: Outcome) -> None:
-    """A listener that fails keeps nobody else from the answers that come after it."""
+    """A listener that fails keeps no other one from the answers that come after it."""
     try:
         held.listener.done(outcome)
     except Exception:  # noqa: BLE001  (whatever it is: this thread answers all that come after it)

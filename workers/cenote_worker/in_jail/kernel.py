@@ -406,7 +406,7 @@ class Kernel:
         self._output.write("stderr", f"Exception in thread {name}:\n{error}\n")
 
     def _show_unraisable(self, failure: sys.UnraisableHookArgs, /) -> None:
-        """Of a destructor or a callback, which Python has nobody to raise to."""
+        """Of a destructor or a callback, which Python can raise to no caller."""
         if failure.exc_value is None:
             return
         self._unraisable += 1

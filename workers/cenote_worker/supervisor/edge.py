@@ -350,7 +350,7 @@ def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
 
 
 def read_error(message: jail_pb2.CellError) -> ErrorInfo:
-    """Bounded and printable, whoever wrote it: callers print it, and a model reads it."""
+    """Bounded and printable, also from a jail: callers print it, and a model reads it."""
     span = None
     if len(message.span) == 4:
         line, column, end_line, end_column = message.span
@@ -365,7 +365,7 @@ def read_error(message: jail_pb2.CellError) -> ErrorInfo:
 
 
 def read_info(message: jail_pb2.VariableInfo) -> VariableInfo:
-    """Bounded and printable, whoever wrote it."""
+    """Bounded and printable, also from a jail."""
     return VariableInfo(
         name=printable(message.name[:MAX_NAME]),
         type=printable(message.type[:MAX_NAME]),

@@ -465,11 +465,11 @@ class Patches:
         yield from ((dotted, target, key) for (dotted, key), target in self.altered.items())
 
     def packages_unseen(self) -> frozenset[str]:
-        """Libraries in which something was set that nobody has seen."""
+        """Libraries in which something was set that the tracker has not seen."""
         return frozenset(dotted.partition(".")[0] for dotted in self._unseen if dotted in _modules)
 
     def changed_unseen(self, library: str) -> None:
-        """Something was set in it that nobody can look at, as a former process has seen."""
+        """Something was set in it that cannot be looked at, as a former process has seen."""
         self._keys(library, _modules[library])
         self._unseen[library] = fresh()
 

@@ -256,7 +256,7 @@ def _at(place: Place) -> Any:
         raise KeyError(f"{dotted}.{key}") from error
 
 
-# -- where nobody has seen what was set --
+# -- where the tracker has not seen what was set --
 
 
 def _unseen_in(package: str) -> dict[Place, object]:

@@ -43,7 +43,7 @@ _TRACKERS: Final = (
     "joblib.externals.loky.backend.resource_tracker",
     "loky.backend.resource_tracker",
 )
-"""Modules with a pipe to a process that clears up; in a copy nobody is at its other end."""
+"""Modules with a pipe to a process that clears up; in a copy its other end is closed."""
 
 _REUSED: Final = ("joblib.externals.loky.reusable_executor", "loky.reusable_executor")
 """Where the one is that all calls share."""
@@ -188,7 +188,7 @@ def _process_executors(frames: Frames) -> Found:
 
 def _renew_process_executor(executor: Any, home: str) -> None:
     _end(executor._processes or ())
-    executor._executor_manager_thread_wakeup._closed = True  # nobody is at the other end of its pipe
+    executor._executor_manager_thread_wakeup._closed = True  # the other end of its pipe is closed
     for name in _REUSED:  # the next call makes another one, and knows more of what for
         if getattr(_modules.get(name), "_executor", None) is executor:
             setattr(_modules[name], "_executor", None)  # noqa: B010  (a module has no attribute that is known)
@@ -233,7 +233,7 @@ def _forget_tracker(module: Any) -> None:
 
 
 def _end(processes: Iterable[int | None]) -> None:
-    """Those of the former process, which has ended: they wait for work that nobody will give them."""
+    """Those of the former process, which has ended: they wait for work that never comes."""
     warden = _getppid()
     for pid in processes:
         with suppress(OSError, ValueError):
