@@ -329,7 +329,7 @@ class Forked(KeptOnly):
         for path in (key_of(one) for one in locations if kind_of(one) == "file"):
             (self.root / "work" / path).unlink(missing_ok=True)
 
-    def arrange(self, names: Sequence[Location]) -> None:
+    def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
         """No program of these asks in which order they are."""
 
     def load(self, modules: tuple[str, ...]) -> None:

@@ -271,7 +271,7 @@ class Laboratory(KeptOnly):
             place = self.state.files if kind_of(one) == "file" else self.state.namespace
             place.pop(key_of(one), None)
 
-    def arrange(self, names: Sequence[Location]) -> None:
+    def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
         """No program of these asks in which order they are."""
 
     def load(self, modules: tuple[str, ...]) -> None: ...

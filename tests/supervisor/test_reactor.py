@@ -6,6 +6,7 @@ import math
 import os
 import threading
 import time
+import weakref
 
 import pytest
 from tests.waiting import until
@@ -130,6 +131,35 @@ def test_a_socket_that_was_closed_may_be_unwatched() -> None:
 
     reactor.call_soon(unwatch)
     assert unwatched.wait(FOREVER)
+
+
+class _Reader:
+    """One end of a pipe, and a reactor that reads it until it is called for."""
+
+    def __init__(self, reactor: Reactor) -> None:
+        self.reactor = reactor
+        self.end, self.other = os.pipe()
+        reactor.watch(self.end, self.heard)
+
+    def heard(self) -> None:
+        self.reactor.unwatch(self.end)
+        os.close(self.end)
+
+
+class _Alarm:
+    def rings(self) -> None: ...
+
+
+def test_what_was_called_last_is_held_no_longer() -> None:
+    """A reactor may wait for a minute; the record of a closed runtime is large."""
+    reactor = Reactor()
+    reader, alarm = _Reader(reactor), _Alarm()
+    reactor.call_at(time.monotonic(), alarm.rings)
+    reads, rings, other = weakref.ref(reader), weakref.ref(alarm), reader.other
+    del reader, alarm
+    os.write(other, b"x")
+    until(lambda: reads() is None and rings() is None)
+    os.close(other)
 
 
 class _Counting(Reactor):

@@ -114,9 +114,9 @@ class Ground(Protocol):
     def forget(self, locations: frozenset[Location]) -> None:
         """Removes names and files from the live state."""
 
-    def arrange(self, names: Sequence[Location]) -> None:
+    def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
         """Puts the names of the live state that are among these into this order; each other one stays behind the name
-        that it stands behind."""
+        that it stands behind. whole: that makes it the state of the head."""
 
     def load(self, modules: tuple[str, ...]) -> None:
         """Imports what a step that is not run again had imported. What cannot be imported is left out."""

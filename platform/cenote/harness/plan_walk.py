@@ -314,7 +314,7 @@ class Walk:
     def _arrange(self) -> None:
         """Puts the names into their order, unless only steps have bound them since the state that this began with."""
         if self._is_disordered or self._live.order != self._want.order:
-            self._ground.arrange(self._want.order)
+            self._ground.arrange(self._want.order, whole=not self._stale)
             self._live.arrange(self._want)
             self._is_disordered = False
 

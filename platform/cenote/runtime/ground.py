@@ -238,10 +238,10 @@ class RuntimeGround:
         self._moved = True
         done(self._call(partial(self._reruns.forget, sorted(locations))), ", ".join(sorted(locations)))
 
-    def arrange(self, names: Sequence[Location]) -> None:
+    def arrange(self, names: Sequence[Location], *, whole: bool) -> None:
         if names:
             self._moved = True
-            done(self._call(partial(self._reruns.arrange, names)), "the order of names")
+            done(self._call(partial(self._reruns.arrange, names, whole=whole)), "the order of names")
 
     def load(self, modules: tuple[str, ...]) -> None:
         self._moved = True

@@ -211,9 +211,14 @@ class Reruns:
         """Queues the removal of names and files from the live state; as `carry`."""
         self._mend(forgetting(locations, listener, OWNER))
 
-    def arrange(self, names: Sequence[Location], listener: Listener) -> None:
-        """Queues putting these names into this order; as `carry`."""
-        self._mend(arranging(names, listener, OWNER))
+    def arrange(self, names: Sequence[Location], listener: Listener, *, whole: bool) -> None:
+        """Queues putting these names into this order; as `carry`. whole: the state is right otherwise, and keeps its
+        number."""
+        request = arranging(names, listener, OWNER)
+        if whole:
+            self._runtime.submissions.submit(request)
+        else:
+            self._mend(request)
 
     def load(self, modules: Sequence[str], listener: Listener) -> None:
         """Queues the import of what can be imported of these; as `carry`."""

@@ -113,14 +113,19 @@ class Reactor:
 
     def _run(self) -> None:
         while True:
-            for key, _ in self._wait():
-                self._guarded(key.data)
-            while self._soon:
-                self._guarded(self._soon.popleft())
-            while self._timers and self._has_come(self._timers[0]):
-                callback = heapq.heappop(self._timers).callback
-                if callback is not None:
-                    self._guarded(callback)
+            self._turn()
+
+    def _turn(self) -> None:
+        """A call of its own, whose variables end with it: the last callback would else live through the next wait,
+        and with it a closed runtime and its record."""
+        for key, _ in self._wait():
+            self._guarded(key.data)
+        while self._soon:
+            self._guarded(self._soon.popleft())
+        while self._timers and self._has_come(self._timers[0]):
+            callback = heapq.heappop(self._timers).callback
+            if callback is not None:
+                self._guarded(callback)
 
     def _has_come(self, timer: Timer) -> bool:
         """Behind a standstill only once others had their turn: else a jail is killed for an answer that it was kept
