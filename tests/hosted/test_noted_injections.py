@@ -219,7 +219,7 @@ def test_what_a_later_one_stands_for_is_not_held() -> None:
     noted.deleted("b", Seat(author="ann", private=True))
     assert both in noted.all()
     noted.add(Injection(values=NOTHING, names=("b",)))
-    assert [("c",), ("b",)] == [each.names for each in noted.all()]
+    assert [("b",), ("c",)] == [each.names for each in noted.all()]
 
 
 def test_private_names_are_others() -> None:

@@ -260,6 +260,22 @@ def test_full_runs_have_what_was_put_in() -> None:
         )
 
 
+def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
+    """In a full run, in a jail after a crash, and where the history is begun again."""
+    order = "[each for each in globals() if each in ('first', 'second', 'third')]"
+    policy = SandboxPolicy(preload=(), snapshots="none")
+    with PythonRuntime(sandbox=policy, audit_patches=1.0) as runtime:
+        done(runtime, new(1, "first"), new(2, "second"), new(3, "third"), put(4, "first"), put(5, "second"))
+        done(runtime, f"n = 1, {order}")
+        result = patched(runtime, f"n = 2, {order}")
+        assert result.audit is not None
+        assert ("applied", "same") == (result.status, result.audit.outcome)
+        there = "(2, ['first', 'second', 'third'])"
+        assert there == runtime.execute("n").value
+        runtime.execute("import os; os.kill(os.getpid(), 9)")
+        assert f"({there}, 4, 5, 3)" == runtime.execute(f"(2, {order}), first, second, third").value
+
+
 def test_nothing_stays_open() -> None:
     """Of values that were put in, and put in again; while the runtime is there, each is held once."""
     policy = SandboxPolicy(preload=(), snapshots="none")

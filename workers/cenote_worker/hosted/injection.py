@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
@@ -14,6 +15,22 @@ from cenote_worker.supervisor.requests import OWNER, Seat
 
 NOTHING = Content(size=0, count=0, inline=b"")
 """The values of an injection that names a reference."""
+
+
+T = TypeVar("T")
+
+
+def in_place(earlier: Iterable[T], new: T, superseded: Callable[[T], bool]) -> list[T]:
+    """These with the new one instead of those that it supersedes, where the first of them was; else at the end: a name
+    that gets another value stays where it is in its namespace."""
+    there, taken = list[T](), False
+    for each in earlier:
+        if not superseded(each):
+            there.append(each)
+        elif not taken:
+            there.append(new)
+            taken = True
+    return there if taken else [*there, new]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

@@ -12,7 +12,7 @@ from cenote_security.errors import RejectedError
 from cenote_worker.history.bounds import MAX_PUT_IN
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START
-from cenote_worker.hosted.injection import Injection
+from cenote_worker.hosted.injection import Injection, in_place
 from cenote_worker.hosted.kept_injection import from_bytes, to_bytes
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Keeper
@@ -87,8 +87,9 @@ class NotedInjections:
         if self._history.is_kept:
             self._write(injection)
         with self._lock:
+            before = list(self._injections)
             superseded = self._given_up(injection.names, injection.seat)
-            self._injections.append(injection)
+            self._injections = in_place(before, injection, superseded.__contains__)
             self._legacy.accept(injection, superseded)
         self._released(superseded)
 

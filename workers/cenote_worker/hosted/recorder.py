@@ -12,6 +12,7 @@ from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
 from cenote_worker.history.step import START, StepRecord, StepStatus
 from cenote_worker.hosted.change import Change
+from cenote_worker.hosted.injection import in_place
 from cenote_worker.hosted.listeners import Noting
 from cenote_worker.results import CellUsage, ExecutionResult, Rollback
 from cenote_worker.supervisor.edge import DoneReply, VariablesReply
@@ -150,16 +151,16 @@ class Recorder:
         )
 
     def _began_with(self, change: Change, content: str) -> None:
-        """Before the first step: a part of the state that it begins in."""
+        """Before the first step: a part of the state that it begins in. A name that gets another value stays in its
+        place, as in the namespace."""
         if change.kind in ("upload", "removal"):
             self.history.begins_with(self.history.begun, self._begun_files(change, content))
             return
         qualified = [f"{change.seat.author}/{each}" if change.seat.private else each for each in change.names]
         kept = [each for each in self.history.begun if each not in qualified]
         if change.put_in is not None:
-            new = change.put_in
-            values = [each for each in self.history.begun_values if not new.supersedes(each)]
-            self.history.begins_with([*kept, *qualified], values=[*values, new])
+            values = in_place(self.history.begun_values, change.put_in, change.put_in.supersedes)
+            self.history.begins_with(dict.fromkeys([*self.history.begun, *qualified]), values=values)
         elif change.kind == "deletion":
             there = [each for each in self.history.begun_values if not {*each.names}.isdisjoint(kept)]
             self.history.begins_with(kept, values=there)
