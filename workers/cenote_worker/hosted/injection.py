@@ -21,8 +21,10 @@ T = TypeVar("T")
 
 
 def in_place(earlier: Iterable[T], new: T, superseded: Callable[[T], bool]) -> list[T]:
-    """These with the new one instead of those that it supersedes, where the first of them was; else at the end: a name
-    that gets another value stays where it is in its namespace."""
+    """These with the new one instead of those that it supersedes, in the place of the first of them; else at the end.
+
+    A name that gets another value stays where it is in its namespace.
+    """
     there, taken = list[T](), False
     for each in earlier:
         if not superseded(each):
