@@ -6,15 +6,18 @@ from playbook import Playbook, Says, block, core, printed, scene
 
 from cenote.agent import prompts
 from cenote.agent.compaction import MAX_FAILURES
+from cenote.agent.system_prompt import PromptParts
 from cenote.models.errors import ModelUnavailableError
 
 WINDOW = 1000
 """Words; room is made above 800, down to 500. The system prompt takes about 200."""
 
+FULL = PromptParts(prompt="full")
+
 
 def long_conversation(world: Playbook, **settings: object) -> Playbook:
     """Play a world whose cells print much, in a small window."""
-    world.run(core(context_window=WINDOW, max_exec_output=100_000, max_steps=20, **settings))
+    world.run(core(context_window=WINDOW, prompt=FULL, max_exec_output=100_000, max_steps=20, **settings))
     return world
 
 
@@ -60,7 +63,7 @@ def test_then_steps_become_lines() -> None:
 def test_then_the_model_summarises() -> None:
     """The summary replaces what is old; it names the variables that exist, and costs tokens that are counted."""
     says = ["Hm. " * 150 + "\nA.", "Well. " * 150 + "\nB.", "Oh. " * 300 + "\nC."]
-    agent = core(context_window=WINDOW)
+    agent = core(context_window=WINDOW, prompt=FULL)
     for text in says:
         Playbook([text]).run(agent, "a question")
     world = Playbook(["They asked three things.", "Done."], scene=scene("df", "orders"))
@@ -78,7 +81,7 @@ def test_then_the_model_summarises() -> None:
 
 def test_a_transcript_that_does_not_fit_loses_its_middle() -> None:
     """The call for a summary must itself fit into the window."""
-    agent = core(context_window=WINDOW)
+    agent = core(context_window=WINDOW, prompt=FULL)
     Playbook(["start " + "middle " * 3000 + " end"]).run(agent, "first")
     world = Playbook(["Short.", "Done."])
     world.run(agent, "second")
@@ -92,7 +95,7 @@ def test_a_transcript_that_does_not_fit_loses_its_middle() -> None:
 
 def test_without_a_summary_the_oldest_is_dropped() -> None:
     """A model that fails to summarise must not fail the task."""
-    agent = core(context_window=WINDOW)
+    agent = core(context_window=WINDOW, prompt=FULL)
     Playbook(["blah " * 700]).run(agent, "first")
     world = Playbook([Says("", fails=ModelUnavailableError("down")), "Done."], scene=scene("df"))
     assert "Done." == world.run(agent, "second").content
@@ -103,7 +106,7 @@ def test_without_a_summary_the_oldest_is_dropped() -> None:
 
 def test_after_three_failures_no_summary_is_asked_for() -> None:
     """The circuit breaker: each vain attempt would be paid for."""
-    agent = core(context_window=WINDOW)
+    agent = core(context_window=WINDOW, prompt=FULL)
     Playbook(["blah " * 700]).run(agent, "first")
     for _ in range(MAX_FAILURES):
         world = Playbook(["", "blah " * 700])

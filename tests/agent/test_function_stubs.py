@@ -72,7 +72,7 @@ def bad(a=BadRepr()): ...  # noqa: B008
 
 
 def test_a_function_is_one_line() -> None:
-    """Name, typed parameters, return type, the first line of what it is for."""
+    """Name, typed parameters, return type, the first sentence of what it is for."""
     assert "documented(a: int, b: str = 'x') -> list[str]  # Do a thing" == function_stub(
         Function(documented)
     )
@@ -124,7 +124,53 @@ def test_callables_of_all_kinds() -> None:
     assert "getattr(...)  # " in function_stub(Function(getattr, "Get"))
 
 
-def test_long_descriptions_are_cut() -> None:
-    """At 200 characters; what is longer belongs into a skill."""
-    assert "# " + "x" * 200 == function_stub(Function(fetch, "x" * 200)).partition("  ")[2]
-    assert function_stub(Function(fetch, "x" * 201)).endswith("x...")
+def test_long_descriptions_end_with_a_whole_sentence_or_word() -> None:
+    """At 1,000 characters; what is longer belongs into a skill."""
+    assert "# " + "x" * 1000 == function_stub(Function(fetch, "x" * 1000)).partition("  ")[2]
+    assert function_stub(Function(fetch, "word " * 250)).endswith("word word ...")
+    assert function_stub(Function(fetch, "One sentence. " * 80)).endswith("One sentence. ...")
+
+
+DOCUMENTED = """Cancel a pending order, e.g. one that is late. If it is already processed or delivered,
+it cannot be cancelled.
+
+Args:
+    order_id: Such as '#W0000000'.
+"""
+
+
+@pytest.mark.parametrize(
+    ("doc", "sentence"),
+    [
+        (DOCUMENTED, "Cancel a pending order, e.g. one that is late"),
+        ("Find what\n    goes on\n    over lines", "Find what goes on over lines"),
+        ("Version 2.5 of it. More.", "Version 2.5 of it"),
+        ("What is `x`? A name.", "What is `x`?"),
+        ("Ask Dr. Who (see St. Ives). Then go.", "Ask Dr. Who (see St. Ives)"),
+        ("Take one\nArgs:\n    a: b", "Take one"),
+        ("Take one\n:param a: b", "Take one"),
+        ("", ""),
+    ],
+)
+def test_a_docstring_gives_its_first_sentence_whole(doc: str, sentence: str) -> None:
+    """However it is laid out. The full prompt has all of it."""
+
+    def target() -> None: ...
+
+    target.__doc__ = doc
+    assert f"target() -> None{sentence and f'  # {sentence}'}" == function_stub(Function(target))
+    whole = function_stub(Function(target), full=True)
+    assert " ".join(doc.split()) == whole.partition("  # ")[2]
+
+
+def test_defaults_with_the_name_of_a_secret_are_dots() -> None:
+    """A key is often a default; a model has no use for it."""
+
+    def ask(
+        question: str, api_key: str = "sk-1234", token="t", keyboard: str = "us", key: str = ""
+    ) -> None: ...
+
+    assert (
+        "ask(question: str, api_key: str = ..., token=..., keyboard: str = 'us', key: str = '') -> None"
+        == (function_stub(Function(ask)))
+    )

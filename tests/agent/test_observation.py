@@ -143,6 +143,14 @@ def test_the_cut_falls_between_lines() -> None:
     assert all(re.fullmatch(r"row \d{4}|\[\.\.\. .*\]", line) for line in shown.split("\n"))
 
 
+def test_the_cut_falls_between_records() -> None:
+    """Lines that are indented belong to the one before."""
+    text = "\n".join(f"record {i}\n  a: {i}\n  b: {i}" for i in range(100))
+    head, _, tail = re.split(r"\n(\[\.\.\. .*\])\n", cut(text, 300, "read_output(1)"))
+    assert re.fullmatch(r"  b: \d+", head.split("\n")[-1])
+    assert re.fullmatch(r"record \d+", tail.split("\n")[0])
+
+
 @given(st.text(alphabet="ab\n", min_size=201, max_size=2000))
 def test_head_gap_and_tail_are_the_whole(text: str) -> None:
     """The expression in the gap gives exactly what is left out."""

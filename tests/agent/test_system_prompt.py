@@ -41,21 +41,87 @@ def prompt(scene: Scene = EMPTY, **parts: str) -> str:
     return system_prompt(PromptParts(**parts), scene, NOW)
 
 
-def test_the_base_prompt_has_at_most_400_tokens() -> None:
+def test_the_base_prompt_has_at_most_150_tokens() -> None:
     """It is paid for on every call."""
-    assert count_tokens(prompt()) <= 400
+    assert count_tokens(prompt()) <= 150
+    assert count_tokens(prompt(prompt="full")) <= 400
+    with pytest.raises(UsageError, match='"lean" or "full"'):
+        PromptParts(prompt="short")  # type: ignore[arg-type]
 
 
-def test_sixteen_retail_tools_fit_in_2000_tokens() -> None:
+@dataclass
+class Line:
+    item: str
+    count: int = 1
+
+
+@dataclass
+class Basket:
+    """What is bought. It has lines."""
+
+    id: str
+    lines: list[Line]
+    note: str | None = None
+    tags: set[str] | None = None
+
+
+@dataclass
+class Receipt:
+    basket: Basket
+    total: float
+
+
+def test_what_is_given_is_shown_by_its_fields_and_what_is_made_in_full() -> None:
+    """A model that makes an object needs the types of its fields; of one that it gets, it can look."""
+
+    def read(basket_id: str) -> Receipt:
+        """Find it. Or not."""
+        raise NotImplementedError
+
+    def add(line: Line) -> Basket:
+        raise NotImplementedError
+
+    scene = Scene(functions=(Function(read, host=True), Function(add, host=True)))
+    assert (
+        "Receipt(basket: Basket, total)\n"
+        "Basket(id, lines: list[Line], note, tags: set)  # What is bought\n"
+        "Line(item: str, count: int = 1)"
+    ) in prompt(scene)
+    full = prompt(scene, prompt="full")
+    assert "Basket(id: str, lines: list[Line], note: str | None = None, tags: set[str] | None = None)" in full
+    assert "# Find it. Or not." in full
+
+
+def test_classes_are_listed_once() -> None:
+    """Those that came along with a signature are in the namespace, too."""
+
+    def read() -> Basket:
+        raise NotImplementedError
+
+    described = (
+        VariableInfo(name="Basket", type="type"),
+        VariableInfo(name="Line", type="type"),
+        VariableInfo(name="rate", type="float"),
+    )
+    text = system_prompt(
+        PromptParts(),
+        Scene(functions=(Function(read, host=True),), described=described),
+        NOW,
+        {"Basket", "Line", "rate"},
+    )
+    assert "Variables:\nrate: float\n\n" in text
+
+
+def test_sixteen_retail_tools_fit_in_1500_tokens() -> None:
     """With the types in their signatures, and the base prompt on top."""
     scene = Scene(functions=tuple(Function(tool, host=True) for tool in RetailDesk().tools))
     text = prompt(scene)
     assert 16 == len(scene.functions)
-    assert count_tokens(text) - count_tokens(prompt()) <= 2000
+    assert count_tokens(text) - count_tokens(prompt()) <= 1500
     for name in (
         "find_customer_by_email(email: str) -> str",
         "OrderStatus(Enum): PENDING='pending'",
-        "Variant = {",
+        "Variant = dict(item_id, options: dict, available, price)",
     ):
         assert name in text
 
@@ -129,7 +195,8 @@ def test_what_host_functions_give_is_shown_without_methods() -> None:
         return Bill(1)
 
     as_data, whole = Function(bill, host=True), Function(bill, host=True, by_value=True)
-    assert "Bill(total: float)" in prompt(Scene(functions=(as_data,)))
+    assert "Bill(total)" in prompt(Scene(functions=(as_data,)))
+    assert "Bill(total: float)" in prompt(Scene(functions=(as_data,)), prompt="full")
     assert "pay()" not in prompt(Scene(functions=(as_data,)))
     for scene in (
         Scene(functions=(whole,)),

@@ -72,12 +72,15 @@ def test_nested_records_are_indented():
 
 def test_long_collections_keep_head_and_tail():
     text = render([{"n": i, "s": "x"} for i in range(1000)], rows=8)
-    assert "1,000 items:\nn|s\n0|x\n1|x\n2|x\n3|x\n4|x\n5|x\n... 992 more ...\n998|x\n999|x" == text
+    assert (
+        "1,000 items:\nn|s\n0|x\n1|x\n2|x\n3|x\n4|x\n5|x\n... rows 7 to 998 of 1,000 ...\n998|x\n999|x"
+        == text
+    )
 
 
 @pytest.mark.parametrize(("count", "cut"), [(19, False), (20, False), (21, True)])
 def test_rows_at_the_limit(count, cut):
-    assert cut == ("more ..." in render([{"n": i} for i in range(count)], rows=20))
+    assert cut == (" of 21 ..." in render([{"n": i} for i in range(count)], rows=20))
 
 
 def test_lists_of_plain_items_stay_on_one_line():
@@ -201,7 +204,7 @@ class TestFrames:
 
     def test_long_frame(self, pd):
         text = render(pd.DataFrame({"n": range(1000)}), rows=4)
-        assert "1,000 rows x 1 columns\nn:int64\n0\n1\n2\n... 996 more ...\n999" == text
+        assert "1,000 rows x 1 columns\nn:int64\n0\n1\n2\n... rows 4 to 999 of 1,000 ...\n999" == text
 
     def test_an_index_of_labels_is_shown(self, pd):
         assert "index:str|a:int64\nx|1\ny|2" in render(pd.DataFrame({"a": [1, 2]}, index=["x", "y"]))
@@ -238,3 +241,85 @@ class TestFrames:
 def test_in_a_cell(good, sink):
     good("show([1, 2], 'text', rows=5)")
     assert "[1, 2]\ntext\n" == sink.out
+
+
+@dataclasses.dataclass
+class Address:
+    street: str
+    city: str = ""
+
+
+@dataclasses.dataclass
+class Parcel:
+    id: int
+    address: Address
+    note: str | None = None
+    tags: list[str] = dataclasses.field(default_factory=list)
+    weight: float = 0.0
+
+    def send(self, by: str = "air", *, fast: bool = False) -> bool:
+        """Send it.
+
+        At once.
+        """
+        return fast
+
+
+def test_empty_fields_of_records_are_left_out():
+    """Their class says that they are there; zero and False say something. A dict has the keys that it has."""
+    assert "Parcel\n  id: 1\n  address: Address(street=9 Elm Road)\n  weight: 0.0" == render(
+        Parcel(1, Address("9 Elm Road"))
+    )
+    assert "id|address|weight\n1|Address(street=A)|0.0\n2|Address(street=B)|0.0" == render(
+        [Parcel(1, Address("A")), Parcel(2, Address("B"))]
+    )
+    assert "a: None\nb: []" == render({"a": None, "b": []})
+
+
+def test_a_class_is_shown_by_its_fields(monkeypatch: pytest.MonkeyPatch):
+    """And with what its own methods take."""
+    for cls in (Parcel, Address):
+        monkeypatch.setattr(cls, "__module__", "__main__")
+    assert "Address(street: str, city: str = '')" == render(Address)
+    first, *rest = render(Parcel).split("\n")
+    assert first.startswith("Parcel(id: int, address: Address, note: str | None = None, tags: list[str] = ")
+    assert ["  send(by: str = 'air', fast: bool = False) -> bool  # Send it. At once."] == rest
+
+
+def test_a_table_that_does_not_fit_has_fewer_rows():
+    rows = [{"id": number, "text": f"{number} " * 40} for number in range(60)]
+    lines = render(rows, chars=2000).split("\n")
+    (gap,) = (line for line in lines if line.startswith("... "))
+    _, what, first, _, last, _, total, _ = gap.split(" ")
+    assert ("60 items:", "rows", "60") == (lines[0], what, total)
+    shown = [*range(int(first) - 1), *range(int(last), 60)]
+    assert [str(number) for number in shown] == [line.partition("|")[0] for line in lines[2:] if line != gap]
+    assert len(shown) > 3
+    assert len("\n".join(lines)) < 2100
+
+
+def orders(count: int) -> list[dict[str, object]]:
+    return [
+        {"id": number, **{f"line {number}.{line}": [f"{line}"] * 60 for line in range(1 + number % 3)}}
+        for number in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [3, 6, 60])
+@pytest.mark.parametrize("chars", [400, 1000, 3000])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_what_does_not_fit_is_left_out_by_whole_items(count: int, chars: int, keyed: bool):
+    """And it is said which they are: all others are as they would be alone."""
+    value = {f"o{order['id']}": order for order in orders(count)} if keyed else orders(count)
+    whole = render(value, rows=100, chars=10**9).split("\n")
+    lines = render(value, rows=100, chars=chars).split("\n")
+    if len("\n".join(whole)) <= chars:
+        assert whole == lines
+        return
+    (at,) = (at for at, line in enumerate(lines) if line.startswith("... "))
+    _, what, first, _, last, _, total, _ = lines[at].split(" ")
+    assert (("keys" if keyed else "items"), str(count)) == (what, total)
+    blocks = [at for at, line in enumerate(whole) if line[:1] != " "]
+    assert whole[: blocks[int(first) - 1]] == lines[:at]
+    assert (whole[blocks[int(last)] :] if int(last) < count else []) == lines[at + 1 :]
+    assert sum(len(line) + 1 for line in lines) <= chars + 60 or first == "2"

@@ -23,7 +23,7 @@ from cenote.agent.port import HasPort, PatchableRuntime, SubAgent
 from cenote.agent.response import AgentResponse
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
-from cenote.agent.system_prompt import PromptParts
+from cenote.agent.system_prompt import PromptParts, PromptStyle
 from cenote.models import Message, Model
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.final_state import Score, check_score
@@ -53,7 +53,8 @@ class CaveAgent(SubAgent):
     max_exec_timeout: seconds for one block; None leaves it to the runtime's policy.
     context_window: tokens of the model's window; the conversation is compacted before it fills it.
     skills, skills_dir: skills, and directories of them, that the model may activate.
-    instructions: who the agent is. system_instructions: how it works; `{python_block_identifier}` is replaced.
+    instructions: who the agent is. system_instructions: how it works; `{python_block_identifier}` is replaced. None
+        for those of `prompt`.
     system_prompt_template: the whole, with `{instructions}`, `{system_instructions}` and either `{context}` (all
         that the runtime holds, with headings) or `{functions}`, `{variables}`, `{types}`, `{skills}`; also
         `{current_time}` (which spoils a provider's prompt cache) and `{python_block_identifier}`.
@@ -66,6 +67,9 @@ class CaveAgent(SubAgent):
     namespace_delta: whether the model is told after each block which variables it added, rebound and removed.
     patches: whether the model may change steps that have run, with a block in the language `patch`; it is told then
         where the values of a failing step came from. What depends on a change is run again, all else is kept.
+    prompt: `lean` says what a model needs to call what there is: signatures, a sentence of each docstring, fields of
+        results by name; `show(T)` has the rest. `full` has whole docstrings, types and defaults of all fields, and
+        longer instructions.
     on_event: called with each event, also of tasks that another agent's code has set.
 
     Raises UsageError for settings that make no sense, SkillError for a malformed skill.
@@ -78,13 +82,13 @@ class CaveAgent(SubAgent):
         *,
         max_steps: int = 10,
         max_history: int | None = None,
-        max_exec_output: int = 5000,
+        max_exec_output: int = 8000,
         max_exec_timeout: float | None = None,
         context_window: int = 128_000,
         skills: Iterable[Skill] | None = None,
         skills_dir: str | Path | Iterable[str | Path] | None = None,
         instructions: str = prompts.DEFAULT_INSTRUCTIONS,
-        system_instructions: str = prompts.DEFAULT_SYSTEM_INSTRUCTIONS,
+        system_instructions: str | None = None,
         system_prompt_template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE,
         python_block_identifier: str = "python",
         messages: Sequence[Message] | None = None,
@@ -94,12 +98,13 @@ class CaveAgent(SubAgent):
         log_level: LogLevel = LogLevel.DEBUG,
         namespace_delta: bool = False,
         patches: bool = False,
+        prompt: PromptStyle = "lean",
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         _check(model, runtime, on_error, max_exec_timeout, messages)
         _check_texts(
             instructions=instructions,
-            system_instructions=system_instructions,
+            system_instructions=system_instructions or "",
             system_prompt_template=system_prompt_template,
             python_block_identifier=python_block_identifier,
         )
@@ -117,15 +122,16 @@ class CaveAgent(SubAgent):
         self._log_level = _level(log_level)
         self._on_event = on_event
         self._busy = False
-        prompt = PromptParts(
+        parts = PromptParts(
             instructions=instructions,
             system_instructions=system_instructions,
             template=system_prompt_template,
             python_block_identifier=python_block_identifier,
             patches=patches,
+            prompt=prompt,
         )
         settings = CoreSettings(
-            prompt=prompt,
+            prompt=parts,
             has_skills=self._skills.any,
             max_steps=max_steps,
             max_history=max_history,

@@ -34,7 +34,7 @@ class CoreSettings:
     has_skills: bool = False
     max_steps: int = 10
     max_history: int | None = None
-    max_exec_output: int = 5000
+    max_exec_output: int = 8000
     context_window: int = 128_000
     namespace_delta: bool = False
     has_labels: bool = False

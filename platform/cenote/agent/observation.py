@@ -23,6 +23,9 @@ _TAIL_SHARE = 0.4
 _MOVE = re.compile("\r|\b|\x1b\\[(?P<count>[0-9]{0,4})(?P<what>[AKm])|\x1b\\[[0-9;:]*m|\x1b\\[\\?25[hl]")
 """What moves the cursor within a page and erases, as progress bars use it; also what only changes its looks."""
 
+_NEXT_RECORD = re.compile(r"\n(?=\S)")
+"""A line that is not indented follows."""
+
 _TEXTS = ("text/plain", "text/markdown", "text/latex")
 
 
@@ -135,13 +138,18 @@ def cut(text: str, limit: int, handle: str) -> str:
 
 
 def _line_end(text: str, position: int) -> int:
-    """The end of a line not long before `position`, so that no row is shown in halves; else `position`."""
-    found = text.rfind("\n", position * 3 // 4, position)
+    """The end of a line not long before `position`, of one that belongs to no later one if that can be: no record and
+    no row is shown in halves. Else `position`."""
+    begin = position * 3 // 4
+    whole = list(_NEXT_RECORD.finditer(text, begin, position + 1))
+    found = whole[-1].start() if whole else text.rfind("\n", begin, position)
     return position if found < 0 else found
 
 
 def _line_start(text: str, position: int) -> int:
-    found = text.find("\n", position, position + (len(text) - position) // 4)
+    end = position + (len(text) - position) // 4
+    whole = _NEXT_RECORD.search(text, position, end)
+    found = whole.start() if whole else text.find("\n", position, end)
     return position if found < 0 else found + 1
 
 

@@ -5,6 +5,15 @@ from __future__ import annotations
 DEFAULT_INSTRUCTIONS = "You solve tasks by writing Python code that is executed for you."
 
 DEFAULT_SYSTEM_INSTRUCTIONS = """\
+Write one ```{python_block_identifier} block per turn, then stop: it is run and you get what it printed. Names \
+persist between blocks; top-level await works; nothing listed below needs an import.
+- Do all you can in each block: chain calls, loop over ids, compute in code; a try/except that prints the error \
+around each call that may fail.
+- Print only what you need next, with `show(x)`. Never make up facts.
+- Finish without a block, or with `reply(text)` at the end of one that runs without an error: briefly, with the \
+facts asked for."""
+
+FULL_SYSTEM_INSTRUCTIONS = """\
 Write one ```{python_block_identifier} block per turn, then stop: it is run and you get what it printed. Variables, \
 functions and imports persist between blocks; top-level await works. Call what is listed below directly, without \
 importing it.
@@ -29,6 +38,7 @@ FUNCTIONS_HEADING = "Functions:"
 VARIABLES_HEADING = "Variables:"
 TYPES_HEADING = "Types:"
 SHAPES_HEADING = "Types in signatures:"
+LEAN_SHAPES_HEADING = "Types in signatures (`show(T)` tells more):"
 DIFFERING_HEADING = "The namespace is a copy of another one. What is not as it was there:"
 AGENTS_HEADING = (
     "Agents (hand over data: `x.runtime.update_variable(name, value)`; set to work: `text = await x.run(task)`; "
@@ -67,8 +77,8 @@ ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 PATCHES = """\
-- When a step turns out wrong, an earlier one or the one that failed, do not write everything anew: answer with one \
-```patch block instead. What depends on the change is run again, all else is kept, and you see what is different.
+- To correct a step that has run, answer with one ```patch block: what depends on it is run again, and you see what \
+is different.
 ```patch
 step 3
 <<<<<<< SEARCH
@@ -77,9 +87,8 @@ whole lines of that step
 what takes their place
 >>>>>>> REPLACE
 ```
-The first line is `step N` or `function NAME` (or `Class`, `Class.method`), or `artifact FILE` for a file that a \
-step has written; tests and documents that it concerns are then run and made again. The new code as a whole may \
-follow it instead of SEARCH/REPLACE parts."""
+`step N` may also be `function NAME`, or `artifact FILE` that a step has written. The new code as a whole may \
+follow instead of the parts."""
 STEP = "[step {number}]"
 DIAGNOSIS = "What {source} is made from:\n{origins}"
 NOT_PATCHED = "Nothing was patched: {reason}"

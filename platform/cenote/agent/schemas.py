@@ -7,14 +7,17 @@ import inspect
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from enum import Enum
 
-from cenote.agent.signatures import callable_stub, comment, default_text, first_line, parameters
+from cenote.agent.signatures import callable_stub, comment, default_text, first_sentence, parameters
 from cenote.runtime.annotations import classes_in, declares_fields, hints_of, is_typed_dict, render
 
 _MAX_MEMBERS = 40
 """Members of an Enum, and methods of a class, that are listed."""
+
+
+_CONTAINERS = frozenset((list, tuple, set, frozenset, dict, Sequence, Mapping, Set))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,16 +51,46 @@ def type_stub(cls: type, doc: str = "", *, code: bool = True) -> str:
     return "\n".join([f"{head}{comment(doc)}", *lines])
 
 
+def lean_stub(cls: type, doc: str = "", *, code: bool = True) -> str:
+    """As `type_stub`, for a class that callers are given and need not make: its fields by name.
+
+    `Order(id, address: Address, items: list[Item])`, `Row = dict(id, tags: list[str])`: a field has its type where
+    that says what is inside of it.
+    """
+    if issubclass(cls, Enum):
+        return type_stub(cls, doc, code=code)
+    if is_typed_dict(cls):
+        return f"{cls.__name__} = dict({_outline(hints_of(cls).items())}){comment(doc)}"
+    fields = _fields(cls)
+    if fields is None:
+        return type_stub(cls, doc, code=code)
+    lines = [*_attributes(cls, fields), *_methods(cls)] if code else []
+    head = f"{cls.__name__}({_outline((field.name, field.annotation) for field in fields)})"
+    return "\n".join([f"{head}{comment(doc)}", *lines])
+
+
 def class_doc(cls: type) -> str:
-    """The first line of the class's own docstring; generated and inherited ones say nothing."""
+    """The first sentence of the class's own docstring; generated and inherited ones say nothing."""
     own = cls.__dict__.get("__doc__") or ""
-    return "" if own.startswith(f"{cls.__name__}(") or not own else first_line(cls)
+    return "" if own.startswith(f"{cls.__name__}(") or not own else first_sentence(cls)
 
 
 def records_in(target: object) -> Iterator[type]:
     """Record classes that the annotations of a function or class mention, and those that these mention in turn."""
     seen: dict[type, None] = {}
-    _collect(target, seen)
+    _collect(_annotations(target), seen)
+    yield from seen
+
+
+def arguments_in(target: object) -> Iterator[type]:
+    """Of these, the ones that a caller has to make: for the arguments of the function, or of the class's methods."""
+    seen: dict[type, None] = {}
+    functions = (
+        [_function_of(member) for _, member in _public(target)] if isinstance(target, type) else [target]
+    )
+    for function in functions:
+        hints = hints_of(function) if function else {}
+        _collect((hint for name, hint in hints.items() if name != "return"), seen)
     yield from seen
 
 
@@ -75,12 +108,12 @@ def is_own(cls: type) -> bool:
     return top not in sys.stdlib_module_names and "site-packages" not in path and "dist-packages" not in path
 
 
-def _collect(target: object, seen: dict[type, None]) -> None:
-    for annotation in _annotations(target):
+def _collect(annotations: Iterable[object], seen: dict[type, None]) -> None:
+    for annotation in annotations:
         for cls in classes_in(annotation):
             if cls not in seen and is_record(cls):
                 seen[cls] = None
-                _collect(cls, seen)
+                _collect(_annotations(cls), seen)
 
 
 def _annotations(target: object) -> Iterator[object]:
@@ -96,6 +129,20 @@ def _head(cls: type, fields: list[_Field] | None) -> str:
         return f"{cls.__name__}({', '.join(map(str, fields))})"
     listed = None if cls.__init__ is object.__init__ else parameters(cls)  # type: ignore[misc]
     return f"{cls.__name__}({', '.join(listed)})" if listed else f"class {cls.__name__}"
+
+
+def _outline(fields: Iterable[tuple[str, object]]) -> str:
+    return ", ".join(f"{name}: {inside}" if (inside := _inside(hint)) else name for name, hint in fields)
+
+
+def _inside(annotation: object) -> str:
+    """An annotation without what it may be besides; empty where it is of one plain value."""
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return " | ".join(text for text in map(_inside, typing.get_args(annotation)) if text)
+    if any(map(is_record, classes_in(annotation))):
+        return render(annotation)
+    kind = typing.get_origin(annotation) or annotation
+    return kind.__name__ if isinstance(kind, type) and kind in _CONTAINERS else ""
 
 
 def _members(cls: type[Enum]) -> str:
@@ -137,7 +184,7 @@ def _fields(cls: type) -> list[_Field] | None:
     if isinstance(names := getattr(cls, "_fields", None), tuple):
         defaults = getattr(cls, "_field_defaults", {})
         return [
-            _Field(n, hints.get(n, typing.Any), default_text(defaults[n]) if n in defaults else None)
+            _Field(n, hints.get(n, typing.Any), default_text(defaults[n], n) if n in defaults else None)
             for n in names
         ]
     return None
@@ -145,7 +192,7 @@ def _fields(cls: type) -> list[_Field] | None:
 
 def _dataclass_default(field: dataclasses.Field[object]) -> str | None:
     if field.default is not dataclasses.MISSING:
-        return default_text(field.default)
+        return default_text(field.default, field.name)
     return None if field.default_factory is dataclasses.MISSING else _shown_factory(field.default_factory)
 
 
@@ -167,7 +214,9 @@ class _PydanticField(typing.Protocol):
 def _pydantic_field(name: str, info: _PydanticField) -> _Field:
     default = None
     if not info.is_required():
-        default = _shown_factory(info.default_factory) if info.default_factory else default_text(info.default)
+        default = (
+            _shown_factory(info.default_factory) if info.default_factory else default_text(info.default, name)
+        )
     constraints = ", ".join(text for text in map(_constraint, info.metadata) if text)
     doc = "; ".join(part for part in (info.description or "", constraints) if part)
     return _Field(name, info.annotation, default, doc)
@@ -198,7 +247,7 @@ def _attributes(cls: type, fields: list[_Field] | None) -> Iterator[str]:
     for name, member in _public(cls):
         if isinstance(member, property) and name not in shown:
             returns = hints_of(member.fget).get("return") if member.fget else None
-            yield f"  {name}{f': {render(returns)}' if returns else ''}{comment(first_line(member))}"
+            yield f"  {name}{f': {render(returns)}' if returns else ''}{comment(first_sentence(member))}"
 
 
 def _methods(cls: type) -> Iterator[str]:
@@ -212,7 +261,7 @@ def _methods(cls: type) -> Iterator[str]:
             yield "  ..."
             return
         call = "await " if inspect.iscoroutinefunction(function) else ""
-        yield f"  {call}{callable_stub(name, _bound(cls, name, member), first_line(function))}"
+        yield f"  {call}{callable_stub(name, _bound(cls, name, member), first_sentence(function))}"
 
 
 def _function_of(member: object) -> Callable[..., object] | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Literal, get_args
 
 from cenote.agent import prompts
 from cenote.agent.flow import MAX_NAMES, Scene
 from cenote.agent.port import SubAgent
-from cenote.agent.schemas import class_doc, is_own, records_in, type_stub
+from cenote.agent.schemas import arguments_in, class_doc, is_own, lean_stub, records_in, type_stub
 from cenote.agent.signatures import comment, function_stub, type_name
 from cenote.runtime.injectables import Function, Type, Variable
 from cenote_security.errors import UsageError
@@ -20,6 +22,7 @@ _PLACEHOLDERS = frozenset(
     {"instructions", "system_instructions", "context", "functions", "variables", "types", "skills", "current_time",
      "python_block_identifier"}
 )  # fmt: skip
+PromptStyle = Literal["lean", "full"]
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
@@ -28,12 +31,25 @@ class PromptParts:
     """What its owner tells an agent; `CaveAgent` documents each."""
 
     instructions: str = prompts.DEFAULT_INSTRUCTIONS
-    system_instructions: str = prompts.DEFAULT_SYSTEM_INSTRUCTIONS
+    system_instructions: str | None = None
     template: str = prompts.DEFAULT_SYSTEM_PROMPT_TEMPLATE
     python_block_identifier: str = "python"
     patches: bool = False
+    prompt: PromptStyle = "lean"
+
+    @property
+    def full(self) -> bool:
+        return self.prompt == "full"
+
+    @property
+    def way_of_working(self) -> str:
+        if self.system_instructions is not None:
+            return self.system_instructions
+        return prompts.FULL_SYSTEM_INSTRUCTIONS if self.full else prompts.DEFAULT_SYSTEM_INSTRUCTIONS
 
     def __post_init__(self) -> None:
+        if self.prompt not in get_args(PromptStyle):
+            raise UsageError(f'prompt is "lean" or "full", not {self.prompt!r:.100}')
         if not self.python_block_identifier.strip():
             raise UsageError("python_block_identifier is the word behind ``` of blocks to run, not empty")
         unknown = [m[1] for m in _BRACES.finditer(self.template) if m[1] and m[1] not in _PLACEHOLDERS]
@@ -52,13 +68,13 @@ def system_prompt(
 
     now: shown only where the template asks for it. found: names that neither an injection nor the agent has made.
     """
-    sections = _sections(scene, found)
+    sections = _sections(scene, found, full=parts.full)
     values = {name: text or prompts.EMPTY for name, text in sections.plain.items()}
     values["context"] = sections.context
     values["python_block_identifier"] = parts.python_block_identifier
     values["current_time"] = now.strftime("%Y-%m-%d %H:%M:%S")
     values["instructions"] = parts.instructions
-    filled = _fill(parts.system_instructions, {"python_block_identifier": parts.python_block_identifier})
+    filled = _fill(parts.way_of_working, {"python_block_identifier": parts.python_block_identifier})
     values["system_instructions"] = f"{filled}\n{prompts.PATCHES}" if parts.patches else filled
     return _fill(parts.template, values).strip()
 
@@ -78,19 +94,21 @@ class _Sections:
     context: str
 
 
-def _sections(scene: Scene, found: Collection[str]) -> _Sections:
+def _sections(scene: Scene, found: Collection[str], *, full: bool) -> _Sections:
     agents = "\n".join(_agent_line(v) for v in scene.variables if isinstance(v.value, SubAgent))
-    functions = "\n".join(map(function_stub, scene.functions))
-    variables = "\n".join(_variable_lines(scene, found))
+    functions = "\n".join(function_stub(function, full=full) for function in scene.functions)
+    mentioned = _mentioned(scene)
+    variables = "\n".join(_variable_lines(scene, found, {cls.__name__ for cls in mentioned}))
     types = "\n".join(map(_type_text, scene.types))
-    shapes = "\n".join(_shapes(scene))
+    shapes = "\n".join(_shapes(mentioned, full=full))
+    shapes_heading = prompts.SHAPES_HEADING if full else prompts.LEAN_SHAPES_HEADING
     differing = "\n".join(scene.differing)
     headed = [
         (prompts.FUNCTIONS_HEADING, functions),
         (prompts.VARIABLES_HEADING, variables),
         (prompts.AGENTS_HEADING, agents),
         (prompts.TYPES_HEADING, types),
-        (prompts.SHAPES_HEADING, shapes),
+        (shapes_heading, shapes),
         (prompts.DIFFERING_HEADING, differing),
         (prompts.SKILLS_HEADING, scene.skills),
         (prompts.CHECKPOINTS_HEADING, scene.going_back),
@@ -104,7 +122,7 @@ def _sections(scene: Scene, found: Collection[str]) -> _Sections:
             agents and f"{prompts.AGENTS_HEADING}\n{agents}",
             differing and f"{prompts.DIFFERING_HEADING}\n{differing}",
         ),
-        "types": _joined(types, shapes and f"{prompts.SHAPES_HEADING}\n{shapes}"),
+        "types": _joined(types, shapes and f"{shapes_heading}\n{shapes}"),
         "skills": scene.skills,
     }
     paragraphs = [together] if together else []
@@ -126,10 +144,10 @@ def injected_text(functions: Sequence[Function], variables: Sequence[Variable], 
     return "\n".join(lines)
 
 
-def _variable_lines(scene: Scene, found: Collection[str]) -> Iterator[str]:
+def _variable_lines(scene: Scene, found: Collection[str], classes: Collection[str]) -> Iterator[str]:
     """Variables that were injected or found and are still there; the model knows those that its own code made.
 
-    Where others work too it does not know theirs, so all are listed.
+    Where others work too it does not know theirs, so all are listed. classes: names of those that are listed as such.
     """
     described = {info.name: info for info in scene.described}
     for variable in scene.variables:
@@ -137,7 +155,7 @@ def _variable_lines(scene: Scene, found: Collection[str]) -> Iterator[str]:
             yield _variable_line(variable, described.get(variable.name))
     items: tuple[Function | Variable | Type, ...] = (*scene.functions, *scene.variables, *scene.types)
     injected = {item.name for item in items}
-    others = [info for info in scene.described if info.name not in injected]
+    others = [info for info in scene.described if info.name not in injected and info.name not in classes]
     yield from _made_variable_lines(
         others if scene.together == "shared" else [info for info in others if info.name in found]
     )
@@ -173,29 +191,39 @@ def _type_text(item: Type) -> str:
     return type_stub(item.value, doc) if item.include_schema else f"{item.name}{comment(doc)}"
 
 
-def _shapes(scene: Scene) -> Iterator[str]:
+def _shapes(mentioned: Mapping[type, _Mention], *, full: bool) -> Iterator[str]:
+    for cls, mention in mentioned.items():
+        stub = type_stub if full or mention.is_made else lean_stub
+        yield stub(cls, class_doc(cls), code=mention.has_code)
+
+
+@dataclass(slots=True)
+class _Mention:
+    """How a class is used. has_code: the namespace has its methods: what host functions give is there as data.
+    is_made: a caller has to make objects of it."""
+
+    has_code: bool = False
+    is_made: bool = False
+
+
+def _mentioned(scene: Scene) -> dict[type, _Mention]:
     """Classes that were not injected by name but stand in signatures, or are those of variables."""
-    listed = {item.value for item in scene.types}
-    found: dict[type, bool] = {}
-    for cls, has_code in _mentioned(scene):
-        found[cls] = has_code or found.get(cls, False)
-    for cls, has_code in found.items():
-        if cls not in listed:
-            yield type_stub(cls, class_doc(cls), code=has_code)
+    found = defaultdict[type, _Mention](_Mention)
 
+    def note(target: object, *, has_code: bool) -> None:
+        for cls in records_in(target):
+            found[cls].has_code |= has_code
+        for cls in arguments_in(target):
+            found[cls].is_made = True
 
-def _mentioned(scene: Scene) -> Iterable[tuple[type, bool]]:
-    """Each class, and whether the namespace has its methods: what host functions give is there as data."""
     for function in scene.functions:
-        yield from _all(records_in(function.func), not function.host or function.by_value)
+        note(function.func, has_code=not function.host or function.by_value)
     for item in scene.types:
-        yield from _all(records_in(item.value), True)
+        note(item.value, has_code=True)
     for variable in scene.variables:
         cls = type(variable.value)
         if is_own(cls) and not isinstance(variable.value, SubAgent):
-            yield cls, True
-            yield from _all(records_in(cls), not variable.host or variable.by_value)
-
-
-def _all(classes: Iterable[type], has_code: bool) -> Iterable[tuple[type, bool]]:
-    return ((cls, has_code) for cls in classes)
+            found[cls].has_code = True
+            note(cls, has_code=not variable.host or variable.by_value)
+    listed = {item.value for item in scene.types}
+    return {cls: mention for cls, mention in found.items() if cls not in listed}

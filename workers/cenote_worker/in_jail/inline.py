@@ -42,7 +42,7 @@ def one_line(value: object, *, number_like_strings: bool = False, depth: int = 0
         return _items(value, depth)
     record = as_record(value)
     if record is not None:
-        return f"{type_name(type(value))}({_pairs(record, '=', depth)})"
+        return f"{type_name(type(value))}({_pairs(filled(record), '=', depth)})"
     return scalar(value)
 
 
@@ -68,6 +68,15 @@ def as_record(value: object) -> dict[str, object] | None:
         if isinstance(fields, dict):
             return {name: getattr(value, name) for name in fields if hasattr(value, name)}
     return _attributes(value)
+
+
+def filled(record: dict[str, object]) -> dict[str, object]:
+    """A record without its fields that hold nothing: its class says which there are."""
+    return {name: item for name, item in record.items() if not _is_empty(item)}
+
+
+def _is_empty(value: object) -> bool:
+    return value is None or (type(value) in (str, list, tuple, dict, set, frozenset) and not value)
 
 
 def is_named_tuple(value: object) -> bool:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 from cenote_worker.in_jail.bounded import shorten, type_name
-from cenote_worker.in_jail.inline import as_record, is_named_tuple, one_line
+from cenote_worker.in_jail.class_text import class_text
+from cenote_worker.in_jail.inline import as_record, filled, is_named_tuple, one_line
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.show_frames import frame_text
 from cenote_worker.in_jail.tables import MISSING, common_columns, excerpt, split_limit, table
@@ -14,40 +17,50 @@ from cenote_worker.in_jail.tables import MISSING, common_columns, excerpt, split
 __builtins__ = BUILTINS
 
 _WIDTH = 100
-"""Characters of a value that stays on the line of its key."""
+_RECORD_WIDTH = 160
+"""Characters of a value that stays on the line of its key, and of a record that does."""
 
 _FEWEST_KEYS = 40
 """A plain dict is a record: its keys are cut later than the rows of a table."""
 
-_TOTAL_CHARS = 20_000
-_TEXT_CHARS = 8_000
+_CHARS = 7_800
+"""Characters of one value: what a model is shown of a cell's output by default."""
+
+_HEAD_SHARE = 0.75
+"""Of these, what the first items of a long collection may have where not all fit."""
+
 _MOST_DEPTH = 8
 _COLLECTIONS = (Mapping, list, tuple, set, frozenset, deque)
 _print = print
 
 
-def show(*values: object, rows: int = 20) -> None:
-    """Prints data compactly: records as a table, nested dicts indented, long collections by head and tail.
+def show(*values: object, rows: int = 20, chars: int = _CHARS) -> None:
+    """Prints data compactly: records as a table, nested dicts indented, long collections by head and tail; a class
+    with its fields and their types.
 
-    rows: how many rows or items of each collection are shown. Numbers are never rounded; strings are cut in the
-    middle only when they are very long.
+    rows: how many rows or items of each collection are shown. chars: about how many characters of each value: where
+    more are left out, whole items are. Empty fields of records (None, no text, no items) are left out. Numbers are
+    never rounded; strings are cut in the middle only when they are very long.
     """
     for value in values:
-        _print(render(value, rows=rows))
+        _print(render(value, rows=rows, chars=chars))
 
 
-def render(value: object, *, rows: int = 20) -> str:
+def render(value: object, *, rows: int = 20, chars: int = _CHARS) -> str:
     """What `show` prints; equal values give equal text."""
     if isinstance(value, str):
-        return shorten(value, _TEXT_CHARS)
-    return shorten("\n".join(_Layout(max(rows, 1)).block(value, 0)), _TOTAL_CHARS)
+        return shorten(value, chars)
+    if isinstance(value, type):
+        return shorten(class_text(value), chars)
+    return shorten("\n".join(_Layout(max(rows, 1), chars).block(value, 0)), chars)
 
 
 class _Layout:
     """Lays out one value as lines, without indentation of its own."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int, chars: int) -> None:
         self._rows = rows
+        self._chars = chars
 
     def block(self, value: object, depth: int) -> list[str]:
         if (text := frame_text(value, self._rows)) is not None:
@@ -62,7 +75,7 @@ class _Layout:
             return self._sequence(list(value), depth)
         if isinstance(value, str) or (record := as_record(value)) is None:
             return [one_line(value)]
-        return [type_name(type(value)), *_indented(self._mapping(record, depth))]
+        return [type_name(type(value)), *_indented(self._mapping(filled(record), depth))]
 
     def _mapping(self, mapping: Mapping[object, object] | dict[str, object], depth: int) -> list[str]:
         if not mapping:
@@ -75,14 +88,11 @@ class _Layout:
 
     def _pairs(self, items: Sequence[tuple[object, object]], depth: int) -> list[str]:
         limit = max(self._rows, _FEWEST_KEYS)
-        lines: list[str] = []
-        for item in self._excerpted(items, limit):
-            lines += [item] if isinstance(item, str) else self._pair(item[0], item[1], depth)
-        return lines
+        return self._fitting(len(items), limit, lambda at: self._pair(*items[at], depth), "keys")
 
     def _pair(self, key: object, value: object, depth: int) -> list[str]:
         name = one_line(key)
-        if not _is_long(value) and len(text := one_line(value)) <= _WIDTH:
+        if not _is_long(value) and len(text := one_line(value)) <= _width(value):
             return [f"{name}: {text}"]
         block = self.block(value, depth + 1)
         return [f"{name}: {block[0]}"] if len(block) == 1 else [f"{name}:", *_indented(block)]
@@ -99,17 +109,38 @@ class _Layout:
         return [*self._count(len(values)), *self._items(values, depth)]
 
     def _items(self, values: list[object], depth: int) -> list[str]:
-        lines: list[str] = []
-        for item in self._excerpted([(value,) for value in values], self._rows):
-            if isinstance(item, str):
-                lines.append(item)
-                continue
-            first, *rest = self._item(item[0], depth)
-            lines += [f"- {first}", *_indented(rest)]
-        return lines
+        def lines(at: int) -> list[str]:
+            first, *rest = self._item(values[at], depth)
+            return [f"- {first}", *_indented(rest)]
+
+        return self._fitting(len(values), self._rows, lines, "items")
+
+    def _fitting(self, count: int, limit: int, lines: Callable[[int], list[str]], what: str) -> list[str]:
+        """The first and the last ones, whole, as far as there is room. lines: those of one of them."""
+        heads, tails = (count, 0) if count <= limit else split_limit(limit)
+        head, used = list[list[str]](), 0
+        while len(head) < heads:
+            head.append(lines(len(head)))
+            used += _length(head[-1])
+            if used > self._chars:
+                break
+        if used > self._chars:
+            tails = count
+            while len(head) > 1 and used > _HEAD_SHARE * self._chars:
+                used -= _length(head.pop())
+        tail = list[list[str]]()
+        while len(tail) < min(tails, count - len(head)):
+            one = lines(count - len(tail) - 1)
+            used += _length(one)
+            if used > self._chars:
+                break
+            tail.insert(0, one)
+        left_out = (len(head) + 1, count - len(tail))
+        gap = [f"... {what} {left_out[0]:,} to {left_out[1]:,} of {count:,} ..."]
+        return list(chain(*head, gap if left_out[0] <= left_out[1] else (), *tail))
 
     def _item(self, value: object, depth: int) -> list[str]:
-        if not _is_long(value) and len(text := one_line(value)) <= _WIDTH:
+        if not _is_long(value) and len(text := one_line(value)) <= _width(value):
             return [text]
         return self.block(value, depth + 1)
 
@@ -122,7 +153,10 @@ class _Layout:
 
     def _table(self, columns: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
         names = [one_line(column, number_like_strings=isinstance(column, str)) for column in columns]
-        return table(names, excerpt(rows, self._rows)).split("\n")
+        limit = self._rows
+        while len(text := table(names, excerpt(rows, limit))) > self._chars and limit > 1:
+            limit = max(min(limit - 1, min(limit, len(rows)) * self._chars // len(text)), 1)
+        return text.split("\n")
 
     def _count(self, count: int) -> list[str]:
         return [f"{count:,} items:"] if count > self._rows else []
@@ -141,8 +175,13 @@ def _records(values: list[object]) -> list[Mapping[object, object]] | None:
         return None
     if isinstance(values[0], Mapping):
         return values  # type: ignore[return-value]
-    records = [None if _is_flat(value) else as_record(value) for value in values]
-    return None if None in records else records  # type: ignore[return-value]
+    found = list[Mapping[Any, object]]()
+    for value in values:
+        record = None if _is_flat(value) else as_record(value)
+        if record is None:
+            return None
+        found.append(filled(record))
+    return found
 
 
 def _cells(record: Mapping[object, object], columns: Sequence[object]) -> list[object]:
@@ -160,6 +199,14 @@ def _is_long(value: object) -> bool:
     if isinstance(value, _COLLECTIONS):
         return len(value) > _FEWEST_KEYS
     return not isinstance(value, (str, int, float, bool, type(None))) and frame_text(value, 1) is not None
+
+
+def _width(value: object) -> int:
+    return _WIDTH if isinstance(value, _COLLECTIONS) else _RECORD_WIDTH
+
+
+def _length(lines: Iterable[str]) -> int:
+    return sum(len(line) + 1 for line in lines)
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

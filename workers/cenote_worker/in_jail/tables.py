@@ -67,7 +67,9 @@ def _lines(
         return lines
     body = ["|".join(cells) for cells in zip(*texts, strict=True)]
     if shown.left_out:
-        body.insert(len(shown.head), f"... {shown.left_out:,} more ...")
+        before = len(shown.head)
+        last, count = before + shown.left_out, len(body) + shown.left_out
+        body.insert(before, f"... rows {before + 1:,} to {last:,} of {count:,} ...")
     return [*lines, "|".join(header), *body]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Never
 
 from cenote_worker.in_jail.bounded import bounded_str, shorten
+from cenote_worker.in_jail.class_text import class_text, is_record_class
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -36,6 +37,9 @@ def print_help(subject: object = _NO_SUBJECT, /) -> None:
     """Stands for `help`: plain, bounded, never interactive."""
     if subject is _NO_SUBJECT:
         _print("help(x) prints the documentation of x")
+        return
+    if isinstance(subject, type) and is_record_class(subject):  # of a model pydoc tells 6,000 characters
+        _print(class_text(subject))
         return
     import pydoc  # 20 ms, and few cells ask for help
 
