@@ -17,10 +17,12 @@ from cenote.runtime import Function, PythonRuntime
 
 @dataclass(frozen=True, kw_only=True)
 class CenoteOptions:
-    """reply: the model answers from a block where the outcome is certain. delta: `namespace_delta` of the agent."""
+    """reply: the model answers from a block where the outcome is certain. delta: `namespace_delta` of the agent.
+    full: with the full prompt."""
 
     reply: bool = True
     delta: bool = False
+    full: bool = False
 
 
 def play(conversation: Conversation, options: CenoteOptions) -> Transcript:
@@ -30,7 +32,13 @@ def play(conversation: Conversation, options: CenoteOptions) -> Transcript:
     texts = texts if options.reply else [without_reply(text) for text in texts]
     model = ScriptedModel(texts)
     with PythonRuntime(functions=[Function(tool, host=True) for tool in tools.tools]) as runtime:
-        agent = CaveAgent(model, runtime, instructions=toolkit.instructions, namespace_delta=options.delta)
+        agent = CaveAgent(
+            model,
+            runtime,
+            instructions=toolkit.instructions,
+            namespace_delta=options.delta,
+            prompt="full" if options.full else "lean",
+        )
         for exchange in conversation.exchanges:
             check_answer(conversation, exchange, agent.run_sync(exchange.user).content)
     model_calls = [
@@ -42,6 +50,11 @@ def play(conversation: Conversation, options: CenoteOptions) -> Transcript:
 
 CENOTE_STYLES = (
     Style(name="cenote", title="Cenote", play=partial(play, options=CenoteOptions())),
+    Style(
+        name="cenote full",
+        title='Cenote with whole docstrings and types of all fields (prompt="full")',
+        play=partial(play, options=CenoteOptions(full=True)),
+    ),
     Style(
         name="cenote delta",
         title="Cenote with a line on the namespace after each block (namespace_delta)",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from playbook import NOW, USAGE, Playbook, Says, block, core, drive, failed, printed, scene
 
@@ -10,6 +12,7 @@ from cenote.agent.response import ExecutionStatus
 from cenote.models.errors import ContextLengthError, ModelInterruptedError, ModelUnavailableError
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
+from cenote.runtime.injectables import Variable
 from cenote_security.errors import UsageError
 from cenote_worker.results import ErrorInfo, ExecutionResult, Notice, VariableInfo
 
@@ -445,5 +448,46 @@ def test_what_was_there_before_the_first_task_is_told() -> None:
         Playbook(["Done."], scene=Scene(described=described)).run(agent)
         assert agent.messages[0].content.endswith("Variables:\norders: DataFrame")
     assert agent.branch().messages[0] == agent.messages[0]
-    Playbook(["Done."], scene=Scene(described=(total,))).run(agent)
-    assert "Variables:" not in agent.messages[0].content
+    world = Playbook(["Done."], scene=Scene(described=(total,)))
+    world.run(agent)
+    assert world.last_prompt.endswith("Not there any more: orders.\n\nthe task")
+
+
+def prefixes(world: Playbook) -> bool:
+    """Whether each prompt begins with the one before: what a provider's cache can have."""
+    texts = [[message.content for message in sent] for sent in world.prompts]
+    return all(later[: len(earlier) - 1] == earlier[:-1] for earlier, later in pairwise(texts))
+
+
+def with_frame(shape: tuple[int, ...], *names: str) -> Scene:
+    described = (VariableInfo(name="df", type="pandas.DataFrame", shape=shape),)
+    return Scene(variables=(Variable("df", []), *(Variable(name, 1) for name in names)), described=described)
+
+
+def test_further_tasks_leave_the_system_prompt_as_it_is() -> None:
+    """What has changed since is said before the task, once: the conversation only grows at its end."""
+    agent = core()
+    world = Playbook(["Done."] * 4, scene=with_frame((344, 8)))
+    world.run(agent, "first")
+    world.scene = with_frame((340, 9))
+    world.run(agent, "second")
+    world.run(agent, "third")
+    world.scene = Scene()
+    world.run(agent, "fourth")
+    assert prefixes(world)
+    system, *_ = {sent[0].content for sent in world.prompts}
+    assert "df: DataFrame (344, 8)" in system
+    said = [sent[-1].content for sent in world.prompts]
+    assert "By now:\ndf: DataFrame (340, 9)\n\nsecond" == said[1]
+    assert "third" == said[2]
+    assert "Not there any more: df.\n\nfourth" == said[3]
+
+
+def test_where_the_beginning_is_gone_the_system_prompt_is_new() -> None:
+    """With it went what the model had been told."""
+    agent = core(max_history=4)
+    world = Playbook(["Done."] * 4, scene=with_frame((1, 1)))
+    for number in range(3):
+        world.scene = with_frame((number, 2))
+        world.run(agent, f"task {number}")
+    assert "df: DataFrame (2, 2)" in world.prompts[-1][0].content

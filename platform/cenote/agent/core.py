@@ -18,7 +18,7 @@ from cenote.agent.ledger import Ledger
 from cenote.agent.patch_block import LANGUAGE
 from cenote.agent.patching import PatchRunner
 from cenote.agent.response import AgentResponse, ExecutionStatus
-from cenote.agent.system_prompt import PromptParts, system_prompt
+from cenote.agent.system_prompt import PromptParts, changes_since, system_prompt
 from cenote.agent.turn import TurnTaker
 from cenote.models.messages import Message
 from cenote_security.errors import UsageError
@@ -80,6 +80,10 @@ class AgentCore:
         self._cells = CellRunner(self._exchange, cells)
         self._patches = PatchRunner(self._exchange)
         self._found: frozenset[str] | None = None  # names that were there when the first task began
+        self._known = ""
+        """The system prompt as it would be now: what the model has been told since is in the conversation."""
+        self._first: Entry | None = None
+        """What the conversation began with then. Where that is gone, so may be what the model has been told."""
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -91,7 +95,7 @@ class AgentCore:
         branch = AgentCore(self._settings, self._count)
         branch._conversation.system = self._conversation.system
         branch._conversation.entries = self._conversation.entries
-        branch._found = self._found
+        branch._found, branch._known, branch._first = self._found, self._known, self._first
         branch._exchange.number_on(self._exchange)
         return branch
 
@@ -103,8 +107,9 @@ class AgentCore:
         scene = yield from ask(Look(), Scene)
         if self._found is None:
             self._found = frozenset(info.name for info in scene.described)
-        self._conversation.system = system_prompt(self._settings.prompt, scene, now, self._found)
-        self._conversation.add(Entry(kind=Kind.TASK, text=task))
+        self._set(
+            Entry(kind=Kind.TASK, text=task), system_prompt(self._settings.prompt, scene, now, self._found)
+        )
         self._cells.begin(scene)
         ledger = Ledger(name)
         said = ""
@@ -121,6 +126,17 @@ class AgentCore:
                 return (yield from self._finish(reply, ExecutionStatus.SUCCESS, ledger))
         yield Emit(Event(EventType.MAX_STEPS_REACHED, said))
         return self._response(said, ExecutionStatus.MAX_STEPS_REACHED, ledger)
+
+    def _set(self, task: Entry, prompt: str) -> None:
+        """The model knows what is there by its system prompt; before a further task it is told what has changed."""
+        entries = self._conversation.entries
+        is_longer = bool(entries) and entries[0] is self._first
+        changes = changes_since(self._known, prompt) if is_longer else None
+        if changes is None:
+            self._conversation.system = prompt
+        news = [Entry(kind=Kind.NOTE, text=changes)] if changes else []
+        self._conversation.add(*news, task)
+        self._known, self._first = prompt, self._conversation.entries[0]
 
     def _act(self, answer: str, block: str, ledger: Ledger, left: int, *, is_patch: bool) -> Flow[str | None]:
         """Do what the answer's block says; gives the text of `reply(...)`, or None. left: turns after this one."""

@@ -69,6 +69,9 @@ LAST_ROLLBACK = (
     "That was the last block that is taken back: from now on a block that fails leaves what it did."
 )
 
+NOW_THERE = "By now:\n{lines}"
+NOT_THERE = "Not there any more: {names}."
+
 EMPTY = "(none)"
 """Stands in a custom template where there is nothing to list."""
 

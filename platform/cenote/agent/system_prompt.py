@@ -23,6 +23,10 @@ _PLACEHOLDERS = frozenset(
      "python_block_identifier"}
 )  # fmt: skip
 PromptStyle = Literal["lean", "full"]
+MAX_CHANGES = 20
+"""Lines of a prompt. With more of them different it is written anew."""
+
+_NAME = re.compile(r"\w*")
 _BRACES = re.compile(r"\{\{|\}\}|\{(\w+)\}")
 
 
@@ -77,6 +81,35 @@ def system_prompt(
     filled = _fill(parts.way_of_working, {"python_block_identifier": parts.python_block_identifier})
     values["system_instructions"] = f"{filled}\n{prompts.PATCHES}" if parts.patches else filled
     return _fill(parts.template, values).strip()
+
+
+def changes_since(former: str, new: str) -> str | None:
+    """What a model has to know that has read the former prompt; None where it had better read the new one.
+
+    Providers charge a tenth for what a request has in common with the one before, from its beginning: a prompt that
+    is changed costs the whole conversation.
+    """
+    before, after = (dict.fromkeys(filter(_says_something, text.split("\n"))) for text in (former, new))
+    come = [line for line in after if line not in before]
+    gone = [line for line in before if line not in after]
+    if len(come) + len(gone) > MAX_CHANGES:
+        return None
+    there = {_listed_name(line) for line in after}
+    names = [name for name in map(_listed_name, gone) if name not in there]
+    if not all(name.isidentifier() for name in (*names, *map(_listed_name, come))):
+        return None
+    news = [prompts.NOW_THERE.format(lines="\n".join(come))] if come else []
+    return "\n".join([*news, *([prompts.NOT_THERE.format(names=", ".join(names))] if names else [])])
+
+
+def _says_something(line: str) -> bool:
+    """Headings do not by themselves."""
+    return bool(line.strip()) and not line.endswith(":")
+
+
+def _listed_name(line: str) -> str:
+    """Of what a line of the context is about."""
+    return _NAME.match(line.removeprefix("await "))[0]  # type: ignore[index]  # it matches anything
 
 
 def _fill(template: str, values: Mapping[str, str]) -> str:
