@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from cenote_worker.tracking import album
 from cenote_worker.tracking.budget import Budget, TooDear
 from cenote_worker.tracking.packing_unsafe import digest_of_numbers
+from cenote_worker.tracking.picture import picture_of
+from cenote_worker.tracking.tracker import Tracker
 
 SECONDS = 0.06
 
@@ -64,3 +69,75 @@ def test_what_would_be_too_much_is_not_begun_with() -> None:
     budget.foresee(OBJECTS)
     with pytest.raises(TooDear):
         budget.foresee(OBJECTS + 1)
+
+
+MANY = """
+class Node:
+    def __init__(self, number):
+        self.number = number
+many = [Node(number) for number in range(%d)]
+"""
+
+
+class Session:
+    """A tracked namespace, which counts what is looked at."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.namespace: dict[str, object] = {"__name__": "__main__"}
+        self.tracker = Tracker(self.namespace, str(folder))
+        self.looks = 0
+        self.left = list[str]()
+        monkeypatch.setattr(album, "picture_of", self._picture_of)
+
+    def _picture_of(self, value: object, *rest: object) -> object:
+        self.looks += value is self.namespace.get("many")
+        return picture_of(value, *rest)  # type: ignore[arg-type]
+
+    def looks_for(self, code: str) -> int:
+        """Says what it has left, too."""
+        before, compiled = self.looks, compile(code, "cell", "exec")
+        watch = self.tracker.begin(compiled)
+        exec(compiled, self.namespace)
+        trace = watch.end()
+        if (left := trace.writes.get("name:many")) is not None:
+            self.left.append(left)
+        return self.looks - before
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
+    return Session(tmp_path, monkeypatch)
+
+
+def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
+    """Until the name has something else, or much less is left of it; a step that uses it changes it, for all we
+    know."""
+    assert 1 == session.looks_for(MANY % (2 * OBJECTS))
+    for code in (
+        "t = len(many)",
+        "many[5].number = 7",
+        "x = 2",
+        "many.pop()",
+        "t = sum(n.number for n in many)",
+    ):
+        assert 0 == session.looks_for(code), code
+    assert len(session.left) == len(set(session.left)) >= 4
+    assert 1 <= session.looks_for("del many[1000:]")
+    assert 1 <= session.looks_for("t = len(many)")
+    assert 1 == session.looks_for(MANY % (2 * OBJECTS))
+    assert 0 == session.looks_for("t = len(many)")
+
+
+def test_many_times_the_same_object_is_not_much(session: Session) -> None:
+    """Objects are counted, not where they are."""
+    session.looks_for(f"class Node: pass\nmany = [Node()] * {5 * OBJECTS}")
+    (version,) = session.tracker.versions(["name:many"]).values()
+    assert not version.startswith("?")
+
+
+def test_whatever_may_be_in_what_is_too_large_goes_with_it(session: Session) -> None:
+    """It was not met in the time there was; to bring it over alone would make two of it."""
+    session.looks_for(MANY % (12 * OBJECTS))
+    session.looks_for(f"one = many[{12 * OBJECTS - 1}]\nother = [1]\nnumber = 1")
+    groups = session.tracker.components(["one", "number"])
+    assert {frozenset({"many", "one", "other", "Node"}), frozenset({"number"})} == set(groups)

@@ -6,8 +6,9 @@ A picture holds until something could have changed its object: the next step tha
 from __future__ import annotations
 
 import gc
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Final
 
@@ -32,7 +33,7 @@ from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.library_state import LibraryState
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
-from cenote_worker.tracking.picture import UNSEEN, Picture, picture_of
+from cenote_worker.tracking.picture import TOO_LARGE, UNSEEN, Picture, fresh, picture_of
 from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
@@ -49,6 +50,29 @@ _INTERNAL: Final = frozenset(
 
 _OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__path__"}
 """What a module has of itself; whatever else begins like these may have been set, and may be what gives the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """That a value is too large. size: of the container that it is, 0 for others. seconds: what a look might cost."""
+
+    picture: Picture
+    type: type
+    size: int
+    seconds: float
+
+    def holds_for(self, value: object, budget: Budget) -> bool:
+        """Until the name has another value, or this one is much smaller, or there is much more time."""
+        return (
+            self.picture.identity == id(value)
+            and self.type is type(value)
+            and 2 * _size(value) >= self.size
+            and budget.seconds <= 2 * self.seconds
+        )
+
+
+def _size(value: object) -> int:
+    return len(value) if type(value) in (list, dict, set, deque) else 0  # type: ignore[arg-type]
 
 
 class Album:
@@ -71,6 +95,8 @@ class Album:
         self._pictures: dict[Location, Picture] = {}
         self._owners: dict[int, set[Location]] = {}
         self._large: set[Location] = set()
+        self._too_large: dict[Location, _Verdict] = {}
+        """What is not looked at again: to find that out for each step costs each as much as it may cost."""
         self._lent: dict[Location, frozenset[Location]] = {}
         """What was handed to libraries and to objects that do not show what they refer to."""
         self.states: dict[str, Version] = {}
@@ -90,6 +116,7 @@ class Album:
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
         self._showing: set[Location] = set()
         """Those that show memory which may be an array's."""
+        self._boundless: set[Location] = set()
 
     def forget(self, locations: Iterable[Location] | None = None) -> None:
         """They may have changed; without locations, all of them."""
@@ -99,6 +126,7 @@ class Album:
             self._owners.clear()
             self._large.clear()
             self._showing.clear()
+            self._boundless.clear()
             return
         for location in locations:
             self._drop(location)
@@ -161,11 +189,16 @@ class Album:
         found, value = self._value(location)
         if not found:
             self._drop(location)
+            self._too_large.pop(location, None)
             return None
         known = self._pictures.get(location)
         if known is not None and known.identity == id(value):
             return known
         self._drop(location)
+        if (verdict := self._too_large.get(location)) is not None and verdict.holds_for(value, budget):
+            taken = replace(verdict.picture, version=fresh())
+            self._enter(location, taken)
+            return taken
         content = value if kind_of(location) == "name" else self._attributes(key_of(location))
         own = self.own_modules.found
         taken = picture_of(content, value, self.namespace, own, self.handlers, self.untouched, budget)
@@ -175,6 +208,9 @@ class Album:
         if taken.version in self._told:
             taken = replace(taken, version=self._told[taken.version])
         self.finalizing = self.finalizing or taken.finalizes
+        self._too_large.pop(location, None)
+        if taken.opaque == TOO_LARGE and content is value:
+            self._too_large[location] = _Verdict(taken, type(value), _size(value), budget.seconds)
         self._enter(location, taken)
         return taken
 
@@ -297,6 +333,15 @@ class Album:
         found.discard(location)
         return shown | {other for other in found if _share(picture, self._pictures[other])}
 
+    def _may_share(self, location: Location, picture: Picture) -> set[Location]:
+        """Others that may hold objects of this one, of which not all have been met. A step that uses one of these
+        says by itself that it may use anything."""
+        if picture.constant:
+            return set()
+        if picture.boundless:
+            return {other for other, held in self._pictures.items() if not held.constant} - {location}
+        return self._boundless - {location}
+
     def covering_any(self, locations: Iterable[Location]) -> set[Location]:
         """Others that show what these show, and that whoever does not copy it first changes for all of them."""
         pictures = [picture for each in locations if (picture := self._pictures.get(each)) is not None]
@@ -361,7 +406,7 @@ class Album:
             group.add(member)
             picture = self._pictures.get(member)
             if picture is not None:
-                waiting.extend(self.sharing(member))
+                waiting.extend(self.sharing(member) | self._may_share(member, picture))
                 waiting.extend(map(name, picture.kin))
             waiting.extend(described.get(key_of(member), ()))
         return group
@@ -420,6 +465,8 @@ class Album:
         self._pictures[location] = picture
         if picture.shown:
             self._showing.add(location)
+        if picture.boundless:
+            self._boundless.add(location)
         if len(picture.holds) > _LARGE:
             self._large.add(location)
             return
@@ -431,6 +478,7 @@ class Album:
         if picture is None:
             return
         self._showing.discard(location)
+        self._boundless.discard(location)
         if location in self._large:
             self._large.discard(location)
             return

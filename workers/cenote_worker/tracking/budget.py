@@ -31,7 +31,7 @@ class Budget:
     """What looking at everything of one step may cost together, in seconds of an idle machine."""
 
     def __init__(self, seconds: float) -> None:
-        self._left = seconds
+        self.seconds = self._left = seconds
         self._patience = _PATIENCE * seconds
         self._end: float | None = None
         """Set by the first look at the clock: most steps see so little that nobody looks, which is a call of the

@@ -10,7 +10,7 @@ references of its own and never runs anybody's code.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
 from itertools import chain, count
 from operator import ne
 from types import CodeType, ModuleType
@@ -39,6 +39,9 @@ _BULK = 16
 
 _MANY: Final = 100_000
 """Values of one container that are not looked at one by one if that can be helped."""
+
+_MANY_OBJECTS: Final = 10_000
+"""Values of one container of which the ones to be described are counted first."""
 
 _ROOM: Final = 1_000
 """Items that nobody makes room for before there are any."""
@@ -74,7 +77,8 @@ class Graph:
     user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. restless: some
     of that may do something as it goes, as files do. sealed: the digest is of this process's objects only. stays: why
     it cannot be pickled. blind: it holds an object that may refer to others without telling. calling: one that may
-    have been given functions to call. finalizes: it holds a class with a `__del__`.
+    have been given functions to call. finalizes: it holds a class with a `__del__`. boundless: any object may be
+    in it.
     """
 
     def __init__(
@@ -106,6 +110,7 @@ class Graph:
         self.blind = False
         self.calling = False
         self.finalizes = False
+        self.boundless = False
         self.root: object = None
         self._numbers: dict[int, int] = {}
         self._places: dict[int, int] = {}
@@ -157,6 +162,10 @@ class Graph:
         return (number,)
 
     def tokens(self, values: Iterable[object]) -> list[object]:
+        """Raises TooDear for more objects than there is time for, before each of them is numbered."""
+        if isinstance(values, Sized) and len(values) >= _MANY_OBJECTS:
+            identities = {id(value) for value in values if type(value) not in ATOMS}
+            self.budget.foresee(len(identities - self._numbers.keys()))
         return [value if type(value) in ATOMS and value == value else self.token(value) for value in values]
 
     def changeable(self, value: object) -> None:
@@ -269,6 +278,7 @@ class Graph:
 
     def out_of_sight(self, reason: str) -> None:
         """It may lead anywhere."""
+        self.boundless = True
         self.unknown(reason)
         self.refers.add(ANYTHING)
 

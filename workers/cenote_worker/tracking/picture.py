@@ -58,6 +58,7 @@ class Picture:
     blind: bool = False
     calling: bool = False
     finalizes: bool = False
+    boundless: bool = False
 
     def shows(self, other: Picture) -> bool:
         """Whether it shows memory of arrays that the other holds."""
@@ -106,4 +107,5 @@ def picture_of(
         blind=graph.blind,
         calling=graph.calling,
         finalizes=graph.finalizes,
+        boundless=graph.boundless,
     )
