@@ -1,4 +1,4 @@
-"""What questions need is worked out as a history goes on, so that the first of them waits no longer than others."""
+"""What questions need is worked out as a history goes on, once there was a first one: most sessions ask none."""
 
 from __future__ import annotations
 

@@ -99,7 +99,9 @@ class SlicedLines:
         """By the step that each ends with."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
-        """See Companion. A line of which too little is known waits for a question."""
+        """See Companion. A line of which too little is known waits for a question, which needs a part of it."""
+        if len(records) > MAX_BEHIND:
+            return
         stays = [record for record in records if record.stays]  # no line goes on from others
         if stays and self.lock.acquire(blocking=False):
             tree, end = history.tree, stays[-1].number

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from cenote.harness.readiness import keep_ready
 from cenote.runtime.backend import Backend
 from cenote.runtime.host_desk import HostDesk, LineDesk
 from cenote.runtime.remote.address import Destination, destination
@@ -59,7 +58,6 @@ def embedded(
         from cenote_worker.history.writing import open_history  # SQLAlchemy: most programs do without
 
         runtime = HostedRuntime(policy, LineDesk(desk), history=open_history(history, name))
-    keep_ready(runtime.history)
     return runtime
 
 
