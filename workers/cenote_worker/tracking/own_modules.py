@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import cenote_worker
+from cenote_security.walls.interpreter import installed_names
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.classes import attributes, is_class, is_module, module_of
@@ -18,13 +19,29 @@ from cenote_worker.tracking.facts import Facts
 __builtins__ = BUILTINS
 
 _modules = sys.modules
-_LIBRARIES = tuple(
+_STANDARD = tuple(
     {f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {f"{Path(cenote_worker.__file__ or '').parent}/"}
 )
 _OURS = ("cenote_proto", "cenote_security", "cenote_worker")
 _COMPILED = tuple(EXTENSION_SUFFIXES)
 _SITE = ("/site-packages/", "/dist-packages/")
+
+
+def _elsewhere() -> list[str]:
+    """What is installed in other folders on the path, as it was when the first jail's program began."""
+    others = [
+        folder.rstrip("/")
+        for folder in sys.path
+        if folder.startswith("/")
+        and not f"{folder}/".startswith(_STANDARD)
+        and not f"{folder}/".endswith(_SITE)
+    ]
+    found = [f"{folder}/{name}" for folder in others for name in installed_names(folder)]
+    return sorted(path if path.endswith((".py", *_COMPILED)) else f"{path}/" for path in found)
+
+
+_LIBRARIES = (*_STANDARD, *_elsewhere())
 
 
 class OwnModules:
