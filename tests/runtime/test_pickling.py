@@ -144,7 +144,7 @@ def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
     records = tmp_path / "tool-1.0.dist-info"
     records.mkdir()
     (records / "RECORD").write_text("tool.py,sha256=x,0\n")
-    (tmp_path / "tool.py").write_text("class Tool: n = 3\n")
+    (tmp_path / "tool.py").write_text("class Tool: n = 3\ndef fail(): 1 / 0\n")
     (tmp_path / "mine.py").write_text("class Mine: n = 4\n")
     (tmp_path / "numpy").symlink_to(Path(np.__file__).parent)
     program = textwrap.dedent(
@@ -158,12 +158,15 @@ def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
             code = f"import os; x = [a.n, b.n, int(c.sum()), d.__file__, *sorted(os.listdir({here!r}))]"
             assert runtime.execute(code).success
             print(json.dumps(runtime.retrieve("x")))
+            print(json.dumps("in tool.py:2, in fail" in runtime.execute("d.fail()").error.traceback))
         """
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
     assert not done.returncode, done.stderr
-    assert [3, 4, 3, f"{tmp_path}/tool.py", "tool-1.0.dist-info", "tool.py"] == json.loads(done.stdout)
+    values, traced = map(json.loads, done.stdout.splitlines())
+    assert [3, 4, 3, f"{tmp_path}/tool.py", "tool-1.0.dist-info", "tool.py"] == values
+    assert traced
 
 
 @pytest.mark.parametrize(

@@ -28,20 +28,26 @@ _COMPILED = tuple(EXTENSION_SUFFIXES)
 _SITE = ("/site-packages/", "/dist-packages/")
 
 
-def _elsewhere() -> list[str]:
-    """What is installed in other folders on the path, as it was when the first jail's program began."""
-    others = [
-        folder.rstrip("/")
+def _other_folders() -> list[str]:
+    """Folders on the path that an installer has put libraries into, besides the environment's own."""
+    return [
+        f"{folder.rstrip('/')}/"
         for folder in sys.path
         if folder.startswith("/")
         and not f"{folder}/".startswith(_STANDARD)
         and not f"{folder}/".endswith(_SITE)
+        and installed_names(folder)
     ]
-    found = [f"{folder}/{name}" for folder in others for name in installed_names(folder)]
-    return sorted(path if path.endswith((".py", *_COMPILED)) else f"{path}/" for path in found)
 
 
-_LIBRARIES = (*_STANDARD, *_elsewhere())
+def _installed_in(folder: str) -> list[str]:
+    paths = sorted(f"{folder}{name}" for name in installed_names(folder))
+    return [path if path.endswith((".py", *_COMPILED)) else f"{path}/" for path in paths]
+
+
+# As the path was when the first program of the jails began.
+_OTHER_FOLDERS = tuple(_other_folders())
+_LIBRARIES = (*_STANDARD, *(path for folder in _OTHER_FOLDERS for path in _installed_in(folder)))
 
 
 class OwnModules:
@@ -146,3 +152,13 @@ def _is_made_by(library: str, value: object) -> bool:
 def is_of_library(path: str) -> bool:
     """Whether a file belongs to what is installed, which no step changes."""
     return path.startswith(_LIBRARIES) or any(site in path for site in _SITE)
+
+
+def path_in_library(path: str) -> str | None:
+    """A library's file from its package on; None for what is no library's."""
+    starts = [path.rpartition(site)[2] for site in _SITE if site in path]
+    if starts:
+        return starts[0]
+    if not path.startswith(_LIBRARIES):
+        return None
+    return next((path[len(folder) :] for folder in _OTHER_FOLDERS if path.startswith(folder)), None)
