@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.skills.errors import SkillError
-from cenote.skills.skill_files import has_files, read_file
+from cenote.skills.skill_files import files_along, has_files, read_bytes, read_file
+from cenote_worker.in_jail.skill_files import SkillFile
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -72,6 +73,16 @@ class Skill:
         if self.directory is None:
             raise SkillError(f"skill {self.name} has no files")
         return read_file(self.directory, path)
+
+    def read_bytes(self, path: str) -> bytes:
+        """A file in the skill's directory, whatever is in it. Raises SkillError as `read_file` does."""
+        if self.directory is None:
+            raise SkillError(f"skill {self.name} has no files")
+        return read_bytes(self.directory, path)
+
+    def files_along(self) -> tuple[SkillFile, ...]:
+        """The files that go with it into a runtime. Raises SkillError where they are too many, or cannot be read."""
+        return files_along(self.directory) if self.directory is not None else ()
 
 
 def field_problems(name: object, description: object, compatibility: object) -> list[str]:
