@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ from cenote.cli.policy_options import add_policy_options, checker_from, policy_f
 from cenote.terminal.screen import Screen
 from cenote.terminal.transcript import Transcript
 from cenote_security.errors import UsageError
+from cenote_security.printable import printable
 
 if TYPE_CHECKING:
     from cenote import CaveAgent
@@ -60,6 +62,7 @@ def handle(arguments: argparse.Namespace) -> int:
     from cenote import CaveAgent
     from cenote.models import LiteLLMModel
     from cenote.runtime import PythonRuntime
+    from cenote.skills import SkillWarning
 
     if not arguments.model:
         raise UsageError("which model? name one with --model, or set CENOTE_MODEL; `cenote demo` needs none")
@@ -70,12 +73,16 @@ def handle(arguments: argparse.Namespace) -> int:
     with PythonRuntime(
         sandbox=policy, security_checker=checker_from(arguments), variables=variables
     ) as runtime:
-        agent = CaveAgent(
-            LiteLLMModel(model_id=arguments.model),
-            runtime=runtime,
-            max_steps=arguments.max_steps,
-            skills_dir=arguments.skills,
-        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", SkillWarning)
+            agent = CaveAgent(
+                LiteLLMModel(model_id=arguments.model),
+                runtime=runtime,
+                max_steps=arguments.max_steps,
+                skills_dir=arguments.skills,
+            )
+        for warning in caught:
+            screen.note(f"cenote: warning: {printable(str(warning.message))}")
         return asyncio.run(follow(agent, arguments.task, screen, as_json=arguments.json))
 
 

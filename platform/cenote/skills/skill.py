@@ -89,16 +89,29 @@ def field_problems(name: object, description: object, compatibility: object) -> 
     """What is wrong with these fields, one line each, beginning with the field's name."""
     problems = []
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-        problems.append(
-            f"name: must be 1 to {MAX_NAME} lowercase letters, digits and single hyphens, not {name!r:.100}"
-        )
+        wanted = f"must be 1 to {MAX_NAME} lowercase letters, digits and single hyphens, not {name!r:.100}"
+        problems.append(f"name: {wanted}{_name_instead(name)}")
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         found = f"{len(description)} characters" if isinstance(description, str) else repr(description)
-        problems.append(f"description: must be a text of 1 to {MAX_DESCRIPTION} characters, not {found:.100}")
-    if compatibility is not None and not _is_text(compatibility, MAX_COMPATIBILITY):
-        problems.append(f"compatibility: must be a text of 1 to {MAX_COMPATIBILITY} characters")
+        fix = "" if isinstance(description, str) else "; put the text in quotes"
+        problems.append(
+            f"description: must be a text of 1 to {MAX_DESCRIPTION} characters, not {found:.100}{fix}"
+        )
+    if problem := compatibility_problem(compatibility):
+        problems.append(problem)
     return problems
 
 
-def _is_text(value: object, most: int) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= most
+def compatibility_problem(compatibility: object) -> str:
+    """What is wrong with this field; empty if nothing."""
+    if compatibility is None or (
+        isinstance(compatibility, str) and 0 < len(compatibility) <= MAX_COMPATIBILITY
+    ):
+        return ""
+    return f"compatibility: must be a text of 1 to {MAX_COMPATIBILITY} characters"
+
+
+def _name_instead(name: object) -> str:
+    """A name like it that is allowed."""
+    words = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-")[:MAX_NAME].strip("-")
+    return f"; write {words}" if words and isinstance(name, str | int) else ""
