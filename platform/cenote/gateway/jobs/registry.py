@@ -19,7 +19,7 @@ from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.processes import Orchestrators
 from cenote.gateway.pages import page
 from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.quota import Hold, Quota, unit_of
 from cenote.gateway.registry import Registry
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
@@ -350,7 +350,7 @@ class JobRegistry:
                 0,
                 need[quota],
                 limits[quota],
-                "",
+                unit_of(quota),
                 "give the tasks a smaller `sandbox`",
             )
 
