@@ -87,7 +87,8 @@ def files_along(directory: Path) -> tuple[SkillFile, ...]:
 
     Raises SkillError for what is too much, or cannot be read.
     """
-    root, found, size = directory.resolve(), [], 0
+    root, size = directory.resolve(), 0
+    found: list[SkillFile] = []
     for path in sorted(root.rglob("*")):
         name = path.relative_to(root)
         if _NEVER & set(name.parts) or str(name) in (SKILL_FILE, INJECTION_FILE):
