@@ -109,6 +109,11 @@ class QuotaLedger:
     def hold(self, key: str) -> Hold | None:
         return self._holds.get(key)
 
+    def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
+        """What has some of a quota, most of it first."""
+        found = [hold for hold in self._holds.values() if hold.tenant == tenant and hold.amounts.get(quota)]
+        return sorted(found, key=lambda hold: -hold.amounts[quota])
+
     def lasting(self) -> list[Hold]:
         """Those of things that outlive the gateway."""
         return [hold for hold in self._holds.values() if hold.lasting]

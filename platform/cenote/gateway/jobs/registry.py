@@ -152,7 +152,7 @@ class JobRegistry:
         if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
             raise RejectedError(f"you have {MAX_OPEN} jobs that are not over; wait, or cancel some")
         hold = Hold(key=submission.job, tenant=principal.tenant, amounts={Quota.JOBS: 1}, lasting=True)
-        self._stores.quotas.reserve(hold)
+        self._stores.reserve(hold)
         self._record(principal, "job.submit")
         self._give_keys(submission)
         try:
