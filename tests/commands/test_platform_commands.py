@@ -22,10 +22,12 @@ from tests.processes import runs
 from tests.waiting import until
 
 from cenote.cli.main import build_parser
+from cenote.cli.runtime import _table
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
+from cenote.terminal.screen import Screen
 from cenote_worker.wire.channels import ENVIRONMENT
 
 Finished = subprocess.CompletedProcess[str]
@@ -388,3 +390,24 @@ def test_operators_commands_need_a_platform(at_home: Cenote) -> None:
     for arguments in (("tenant", "ls"), ("token", "ls", "default"), ("audit", "verify"), ("audit", "show")):
         done = at_home(*arguments)
         assert (4, True) == (done.returncode, "cenote up" in done.stderr)
+
+
+def test_a_list_has_the_reason_of_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where none is, there is no such column."""
+    there = {
+        "name": "a",
+        "state": "ready",
+        "steps": 1,
+        "clients": 0,
+        "created": "now",
+        "parent": "",
+        "id": "rt_1",
+    }
+    _table([{**there, "reason": ""}], Screen())
+    assert "reason" not in capsys.readouterr().out
+    _table(
+        [{**there, "reason": ""}, {**there, "state": "lost", "reason": "its machine was stopped"}], Screen()
+    )
+    title, _, lost = capsys.readouterr().out.splitlines()
+    assert title.endswith("reason")
+    assert lost.endswith("its machine was stopped")

@@ -13,8 +13,10 @@ import pandas as pd
 import pytest
 
 from cenote.agent.events import Event, EventType
+from cenote.gateway.jobs.ledger import Failure, TaskOutcome
 from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json
 from cenote.gateway.jobs.room import fits, room
+from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
 from cenote.gateway.quota import Quota
 from cenote.jobs import Job, Jobs
@@ -163,3 +165,21 @@ def test_a_log_that_is_too_long() -> None:
     assert HEAD + TAIL + log.left_out == sum(map(len, ("--- first\n", "\n--- second\n", "\n--- third\n"))) + (
         HEAD + 2 * TAIL
     )
+
+
+def failure(kind: str) -> Failure:
+    return Failure(type=kind, message="[Errno 5] oops", reason="platform", stage="platform")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (TaskOutcome(), NO_ROOM),
+        (TaskOutcome(error=failure("QuotaExceededError")), NO_ROOM),
+        (TaskOutcome(error=failure("UnavailableError")), NO_PLACE),
+    ],
+    ids=["nothing", "quota", "error"],
+)
+def test_what_a_job_waits_for_is_no_text_of_an_error(outcome: TaskOutcome, said: str) -> None:
+    """`cenote job show` prints it as a state; the text is for the log."""
+    assert said == _awaited(outcome)

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from cenote.harness.moment import LiveVariable
     from cenote_worker.results import SnapshotInfo
 
-_COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
+_COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id", "reason")
+_WHERE_ANY = ("parent", "reason")
+"""Columns that are left out where no runtime has anything there."""
+
 _TITLES = {"steps": "last step"}
 """What a number means that is none of how many: a branch counts on from where its parent stood."""
 
@@ -152,7 +155,9 @@ def _table(found: list[dict[str, Any]], screen: Screen) -> None:
     if not found:
         screen.note("no runtimes; `cenote runtime create NAME` makes one")
         return
-    columns = [column for column in _COLUMNS if column != "parent" or any(each["parent"] for each in found)]
+    columns = [
+        column for column in _COLUMNS if column not in _WHERE_ANY or any(each[column] for each in found)
+    ]
     titles = [_TITLES.get(column, column) for column in columns]
     rows = [titles, *([str(each[column]) for column in columns] for each in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

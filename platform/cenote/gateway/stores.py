@@ -16,7 +16,7 @@ from cenote.gateway.database_place import database_place
 from cenote.gateway.jobs.table import Jobs
 from cenote.gateway.jobs.tasks import Tasks
 from cenote.gateway.notices import Notices
-from cenote.gateway.quota import Hold, Quota, shown
+from cenote.gateway.quota import Hold, Quota, shown, unit_of
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.state_folder import StateFolder
@@ -87,13 +87,15 @@ class Stores:
             holders = self.quotas.holders(hold.tenant, quota)
             if not holders:
                 raise
-            shares = [
-                f"{self._name(one.key)} ({shown(quota, one.amounts[quota])})" for one in holders[:MOST_NAMED]
-            ]
+            shares = [self._share(one, quota) for one in holders[:MOST_NAMED]]
             more = f" and {len(holders) - len(shares)} more" if len(holders) > len(shares) else ""
             error.remedy = f"it is held by {', '.join(shares)}{more}: {error.remedy}"
             error.args = (*error.args[:-1], error.remedy)
             raise
+
+    def _share(self, hold: Hold, quota: Quota) -> str:
+        amount = f" ({shown(quota, hold.amounts[quota])})" if unit_of(quota) else ""
+        return f"{self._name(hold.key)}{amount}"
 
     def _name(self, key: str) -> str:
         """What its owner calls a thing that holds quotas."""
