@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, until
 
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.creations import STARTS
-from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.errors import DatabaseUnavailableError, NodeLeftError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry, Wish
@@ -333,6 +333,26 @@ def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) ->
     assert (Description.LOST, "its machine has left", "") == (lost.state, lost.reason, lost.capability)
     acme.delete("kept")
     assert [] == acme.names()
+
+
+def test_what_a_machine_took_along_can_be_removed(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its job, too. Should the machine come back with it, it is ended there: nothing can name it any more."""
+
+    def gone(_runtime: RuntimeId) -> None:
+        raise NodeLeftError("n1")
+
+    nodes = SlowNodes()
+    world = make_world(nodes=nodes)
+    acme = world.user("acme")
+    acme.create("kept"), acme.create("job-0123456789-1-1-abc", lease=60)
+    nodes.left = 1.0
+    monkeypatch.setattr(nodes, "delete", gone)
+    acme.delete("kept")
+    Registry(world.stores, nodes).delete_all_of(acme.tenant, "job-0123456789-", "its job was deleted")
+    assert [] == acme.names()
+    assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
 
 
 def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> None:

@@ -360,7 +360,8 @@ class Registry:
         self._stores.quotas.release(record.id)  # last: where that fails, the next sweep does it
 
     def _end(self, record: RuntimeRecord) -> None:
-        with suppress(UnknownRuntimeError):  # it never came to be there, or has ended by itself
+        # It was never there, has ended by itself, or its machine took it along: `clear` ends it if that returns.
+        with suppress(UnknownRuntimeError, NodeLeftError):
             self._nodes.delete(record.id)
         self._stores.states.remove(record)
         with self._lock:
