@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,7 +70,7 @@ def installed_names(folder: str) -> frozenset[str]:
     names: set[str] = set()
     for record in Path(folder).glob("*.dist-info/RECORD"):
         names.add(record.parent.name)
-        with record.open(encoding="utf-8", errors="surrogateescape") as lines:
+        with suppress(OSError), record.open(encoding="utf-8", errors="surrogateescape") as lines:
             names.update(line.lstrip('"').partition("/")[0].partition(",")[0] for line in lines)
     return frozenset(names - {"", "..", "."})
 
