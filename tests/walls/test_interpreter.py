@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cenote_security.walls.interpreter import describe, is_installed, running
+from cenote_security.walls.interpreter import describe, installed_names, is_installed, running
 
 
 def installed(folder: Path, name: str, *files: str) -> None:
@@ -80,3 +80,16 @@ def test_a_user_s_site_folder_is_a_library(tmp_path: Path) -> None:
     """By its name alone: what is in it is read by nothing here."""
     site = tmp_path / "lib" / "python3.11" / "site-packages"
     assert is_installed(str(site / "numpy" / "__init__.py"), [str(tmp_path), str(site)])
+
+
+def test_numpy_is_a_library_without_a_record(tmp_path: Path) -> None:
+    """Copied by hand into a folder on the path; a project's folder of that name is none."""
+    (tmp_path / "numpy" / "_core").mkdir(parents=True)
+    (tmp_path / "mine.py").write_text("")
+    assert () == describe("python", [str(tmp_path)], []).search
+    installed_names.cache_clear()
+    (tmp_path / "numpy" / "_core" / "_multiarray_umath.cpython-311-x86_64-linux-gnu.so").write_text("")
+    (tmp_path / "pandas").mkdir()
+    found = describe("python", [str(tmp_path)], [])
+    assert {"numpy", "pandas"} == {Path(path).name for path in found.visible}
+    assert is_installed(str(tmp_path / "numpy" / "__init__.py"), [str(tmp_path)])

@@ -20,6 +20,9 @@ OWN_PACKAGES: Final = ("cenote_worker", "cenote_security", "cenote_proto")
 
 _PARTS_OF_A_PREFIX: Final = ("bin", "lib", "lib64", "share", "pyvenv.cfg")
 _LIBRARY_FOLDERS: Final = ("site-packages", "dist-packages")
+_WITH_NUMPY: Final = ("numpy", "numpy.libs", "pandas", "pandas.libs", "dateutil", "six.py", "pytz", "tzdata")
+"""Packages that each jail preloads, and what these import: libraries also without their records."""
+
 _BESIDE_LIBRARIES: Final = frozenset({"bin", "share", "__pycache__"})
 """What installers put next to the packages."""
 
@@ -63,7 +66,7 @@ def describe(executable: str, search: Sequence[str], prefixes: Iterable[str]) ->
 
 @lru_cache(maxsize=256)
 def installed_names(folder: str) -> frozenset[str]:
-    """The packages and modules of a folder that an installer has put there, by what its records list.
+    """The packages and modules of a folder that an installer has put there, by what its records list; and numpy.
 
     Empty for a project's folder: an editable install has its records elsewhere.
     """
@@ -72,6 +75,8 @@ def installed_names(folder: str) -> frozenset[str]:
         names.add(record.parent.name)
         with suppress(OSError), record.open(encoding="utf-8", errors="surrogateescape") as lines:
             names.update(line.lstrip('"').partition("/")[0].partition(",")[0] for line in lines)
+    if any(Path(folder, "numpy").glob("*core/_multiarray_umath*.so")):
+        names.update(name for name in _WITH_NUMPY if Path(folder, name).exists())
     return frozenset(names - {"", "..", "."})
 
 
