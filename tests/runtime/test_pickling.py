@@ -139,7 +139,7 @@ def test_foreign_and_installed_classes() -> None:
 def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
     """One on PYTHONPATH that pip has installed; and numpy without a record there.
 
-    The jail imports the first from where it lies, and sees nothing else there.
+    The jail imports both from where they lie, and sees no file of the project there.
     """
     records = tmp_path / "tool-1.0.dist-info"
     records.mkdir()
