@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import Any
+from typing import Any, Final
 
-from cenote_security.printable import printable
+from cenote_security.printable import printable, shown_size
 
 
 class CenoteError(Exception):
@@ -306,6 +306,10 @@ class ScopeMissingError(RejectedError):
         )
 
 
+THOUSANDTHS: Final = "thousandths of a CPU"
+"""A unit of quotas."""
+
+
 class QuotaExceededError(RejectedError):
     """A tenant has as much of something as it may have. Nothing ran.
 
@@ -322,11 +326,18 @@ class QuotaExceededError(RejectedError):
         self.remedy = remedy
 
     def __str__(self) -> str:
-        unit = f" {self.unit}" if self.unit else ""
+        used, limit, asked = map(self._shown, (self.used, self.limit, self.asked))
         return (
-            f"the quota of {self.quota} is used up: {self.used} of {self.limit}{unit} are taken, {self.asked} more "
-            f"were asked for; {self.remedy}, or ask the operator for a higher quota"
+            f"the quota of {self.quota} is used up: {used} of {limit} are taken, {asked} more were asked for; "
+            f"{self.remedy}, or ask the operator for a higher quota"
         )
+
+    def _shown(self, amount: int) -> str:
+        if self.unit == "bytes":
+            return shown_size(amount)
+        if self.unit == THOUSANDTHS:
+            return f"{amount / 1000:g} CPUs"
+        return f"{amount} {self.unit}".rstrip()
 
 
 class SecretFileError(RejectedError):

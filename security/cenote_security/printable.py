@@ -43,3 +43,11 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _escaped_char(char: str) -> str:
     return ascii(char)[1:-1]
+
+
+def shown_size(size: int) -> str:
+    """A number of bytes in words, as sizes are written: `2 GiB`, `1.5 MiB`, `512 B`."""
+    for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
+        if size >= 2**power:
+            return f"{size / 2**power:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size} B"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.overdue import LIMITS
@@ -109,6 +110,61 @@ async def test_a_time_limit_ends_a_cell() -> None:
                 break
         assert f"Error: TimeoutError: the cell ran longer than {limit:g} s" in output
         assert "1" == runtime.execute("n").value
+
+
+def skill_folder(home: Path, name: str, files: dict[str, bytes]) -> Skill:
+    for path, data in files.items():
+        (home / name / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / name / path).write_bytes(data)
+        (home / name / path).chmod(0o755 if path.endswith(".sh") else 0o644)
+    return Skill(name, "Does it.", "Run it.", directory=home / name)
+
+
+async def test_the_files_of_a_skill_lie_where_its_code_runs(tmp_path: Path) -> None:
+    """Scripts, packages and binary files by the paths that the instructions use; from the same block on."""
+    files = {
+        "scripts/add.py": b"import sys\nprint(sum(map(int, sys.argv[1:])))",
+        "core/__init__.py": b"",
+        "core/builder.py": b"WORD = 'built'",
+        "run.sh": b"#!/bin/sh\necho ran",
+        "logo.bin": b"\xff\xfe\x00",
+        "LICENSE.txt": b"mine",
+    }
+    other = {"scripts/add.py": b"print('another')", "LICENSE.txt": b"yours", "only.txt": b"o"}
+    skills = [skill_folder(tmp_path, "sums", files), skill_folder(tmp_path, "others", other)]
+    begin = """
+import subprocess, sys
+def run(*command, **more): return subprocess.run(command, capture_output=True, text=True, **more).stdout.strip()
+"""
+    with PythonRuntime() as runtime:
+        agent = await play(
+            runtime,
+            f"print(activate_skill('sums')){begin}\nprint(run(sys.executable, 'scripts/add.py', '1', '2'))",
+            "from core.builder import WORD\nprint(WORD, run('./run.sh'), open('logo.bin', 'rb').read())",
+            "print(activate_skill('others'))\nprint(run(sys.executable, 'scripts/add.py', cwd='others'))",
+            "print(run(sys.executable, 'scripts/add.py', '3', '4'), open('LICENSE.txt').read())",
+            skills=skills,
+        )
+    first, second, third, fourth = outputs(agent)
+    assert "Files of this skill, in the working directory: LICENSE.txt, core/__init__.py" in first
+    assert first.endswith("\n3")
+    assert "built ran b'\\xff\\xfe\\x00'" in second
+    assert "Files of this skill, in the folder others/, since other files have their names" in third
+    assert third.endswith("\nanother")
+    assert fourth.endswith("7 mine")
+
+
+async def test_the_files_of_a_skill_are_there_in_a_fork_and_after_a_rollback(tmp_path: Path) -> None:
+    """They are files of the working directory like any other."""
+    skill = skill_folder(tmp_path, "sums", {"a.txt": b"a"})
+    with PythonRuntime() as runtime:
+        await play(runtime, "text = activate_skill('sums')", "open('a.txt', 'w').write('b')", skills=[skill])
+        runtime.rollback(runtime.state.steps[-2].number)
+        assert "'a'" == runtime.execute("open('a.txt').read()").value
+        assert "Files of this skill" in str(runtime.retrieve("text"))
+        assert str is type(runtime.retrieve("text"))
+        with runtime.fork() as branch:
+            assert "'a'" == branch.execute("open('a.txt').read()").value
 
 
 async def test_a_skill_brings_its_code_into_the_jail() -> None:

@@ -10,7 +10,7 @@ from fakes.in_process_runtime import InProcessRuntime
 from cenote.agent import CaveAgent
 from cenote.models import ScriptedModel
 from cenote.runtime.injectables import Function, Variable
-from cenote.skills import Skill
+from cenote.skills import Skill, SkillWarning
 from cenote_security.errors import UsageError
 
 
@@ -122,6 +122,27 @@ async def test_files_of_a_skill_are_read_on_demand(tmp_path: Path) -> None:
     assert "print(read_skill_file(name, path))" in model.prompts[0][0].content
     assert "Output:\n# Forms" == last(model, 1)
     assert "read_skill_file" not in (await play(["ok"])).prompts[0][0].content
+
+
+async def test_a_file_that_is_no_text_is_read_as_bytes(tmp_path: Path) -> None:
+    """An image, a font."""
+    (tmp_path / "logo.bin").write_bytes(b"\xff\xfe\x00")
+    with_files = Skill("pdf", "PDFs", "See logo.bin", directory=tmp_path)
+    model = await play([block("print(read_skill_file('pdf', 'logo.bin'))"), "ok"], with_files)
+    assert "Output:\nb'\\xff\\xfe\\x00'" == last(model, 1)
+
+
+async def test_skills_of_several_directories_that_share_a_name(tmp_path: Path) -> None:
+    """The first is taken, and the other costs nothing else."""
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "SKILL.md").write_text(f"---\nname: one\ndescription: Of {folder}.\n---\n")
+    model = ScriptedModel(["ok"])
+    with pytest.warns(SkillWarning, match=r"'one' is also that of .*; this skill is left out"):
+        agent = CaveAgent(model, InProcessRuntime(), skills_dir=[tmp_path / "a", tmp_path / "b"])
+    await agent.run("x")
+    assert "one: Of a." in model.prompts[0][0].content
+    assert "Of b." not in model.prompts[0][0].content
 
 
 async def test_skills_of_a_directory(tmp_path: Path) -> None:

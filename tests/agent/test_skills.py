@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cenote.runtime.injectables import Function, Type, Variable
-from cenote.skills import Skill, SkillDiscovery, SkillError
+from cenote.skills import Skill, SkillDiscovery, SkillError, SkillWarning, skill_files
 from cenote.skills.front_matter import parse
 from cenote.skills.skill_files import MAX_BYTES
 
@@ -111,16 +111,19 @@ def test_files_of_all_systems_are_read(tmp_path: Path, data: bytes) -> None:
         ("line 1: the file must begin with front matter between two lines of '---'", "# no front matter"),
         ("line 1: the file must begin with front matter between two lines of '---'", ""),
         ("line 1: the front matter has no closing line of '---'", "---\nname: a\n"),
-        ("line 3: not valid YAML: mapping values are not allowed here", front("name: a\ndescription: b: c")),
+        ("line 3: not valid YAML: mapping values are not allowed here; put the text in quotes: "
+         "description: 'b: it''s c'", front("name: a\ndescription: b: it's c")),
+        ("line 3: not valid YAML: found character '@' that cannot start any token; put the text in quotes: "
+         "description: '@mentions'", front("name: a\ndescription: @mentions\nlicense: MIT")),
+        ("line 3: not valid YAML: found unexpected end of stream; put the text in quotes: description: 'b'",
+         front("name: a\ndescription: \"b\nlicense: MIT")),
         ("line 2: the front matter must be fields such as `name: my-skill`", front("just text")),
         ("name: missing\ndescription: missing", front("other: 1")),
         ("description: missing", front("name: a")),
-        ("description: must be a text of 1 to 1024 characters, not 1025 characters",
-         front("name: a\ndescription: " + "d" * 1025)),
-        ("description: must be a text of 1 to 1024 characters, not ['a']", front("name: a\ndescription: [a]")),
-        ("compatibility: must be a text of 1 to 500 characters",
-         front("name: a\ndescription: b\ncompatibility: " + "c" * 501)),
-        ("metadata: must be fields with texts", front("name: a\ndescription: b\nmetadata: [1]")),
+        ("description: must be a text of 1 to 1024 characters, not ['a']; put the text in quotes",
+         front("name: a\ndescription: [a]")),
+        ("name: must be 1 to 64 lowercase letters, digits and single hyphens, not 'My Skill'; write my-skill",
+         front("name: My Skill\ndescription: b")),
     ],
 )  # fmt: skip
 def test_malformed_files_are_refused(tmp_path: Path, expected: str, text: str) -> None:
@@ -181,17 +184,56 @@ def test_a_directory_gives_its_skills_in_order(tmp_path: Path) -> None:
     assert ["root", "a", "b"] == [skill.name for skill in SkillDiscovery.from_directory(str(tmp_path))]
 
 
-def test_a_directory_reports_all_problems_at_once(tmp_path: Path) -> None:
-    """So that they can be mended in one go."""
+@pytest.mark.parametrize(
+    ("text", "warning", "field", "value"),
+    [
+        ("description: " + "d" * 1500, "description: 1500 characters, of which 1024 are used", "description",
+         "d" * 1023 + "…"),
+        ("description: b\ncompatibility: " + "c" * 501, "compatibility: must be a text of 1 to 500", "compatibility",
+         None),
+        ("description: b\nmetadata: [1]", "metadata: left out", "metadata", {}),
+    ],
+)  # fmt: skip
+def test_what_a_skill_can_do_without_costs_no_skill(
+    tmp_path: Path, text: str, warning: str, field: str, value: object
+) -> None:
+    """A warning names the file and the field."""
+    path = write(tmp_path, front(f"name: a\n{text}"))
+    with pytest.warns(SkillWarning) as caught:
+        skill = SkillDiscovery.from_file(path)
+    assert value == getattr(skill, field)
+    assert str(caught[0].message).startswith(f"{path}: {warning}")
+
+
+def test_one_unreadable_skill_costs_no_other(tmp_path: Path) -> None:
+    """Each is left out with a warning that names its file, the line and the fix."""
     write(tmp_path / "good", front("name: good\ndescription: d"))
+    write(tmp_path / "bad", front("name: Bad Name\ndescription: d"))
+    write(tmp_path / "colon", front("name: colon\ndescription: Use when: always"))
+    write(tmp_path / "code", front("name: code\ndescription: d"), "import nothing_of_this_name")
+    write(tmp_path / "latin", "---\nname: latin\ndescription: é\n---\n".encode("latin-1"))
+    write(tmp_path / "zwei", front("name: good\ndescription: d"))
+    with pytest.warns(SkillWarning) as caught:
+        skills = SkillDiscovery.from_directory(tmp_path)
+    assert [tmp_path / "good"] == [skill.directory for skill in skills]
+    said = {text.partition(": ")[0]: text for text in (str(each.message) for each in caught)}
+    files = [tmp_path / folder / "SKILL.md" for folder in ("bad", "colon", "latin")]
+    files += [tmp_path / "code" / "injection.py", tmp_path / "zwei"]
+    assert set(map(str, files)) == set(said)
+    assert all(text.endswith("; this skill is left out") for text in said.values())
+    colon = said[str(tmp_path / "colon" / "SKILL.md")]
+    assert "line 3: " in colon
+    assert "put the text in quotes: description: 'Use when: always'" in colon
+
+
+def test_where_no_skill_is_left_all_problems_are_an_error(tmp_path: Path) -> None:
+    """At once, so that they can be mended in one go."""
     write(tmp_path / "bad", front("name: Bad"))
     write(tmp_path / "worse", "nothing")
-    write(tmp_path / "zwei", front("name: good\ndescription: d"))
     with pytest.raises(SkillError) as caught:
         SkillDiscovery.from_directory(tmp_path)
     folders = [Path(text.partition(":")[0]) for text in caught.value.problems]
-    assert [tmp_path / f / "SKILL.md" for f in ("bad", "bad", "worse")] + [tmp_path / "zwei"] == folders
-    assert "'good' is also that of" in caught.value.problems[-1]
+    assert [tmp_path / f / "SKILL.md" for f in ("bad", "bad", "worse")] == folders
 
 
 def test_a_directory_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -308,6 +350,27 @@ def test_what_can_not_be_read_is_said(skill_with_files: Skill, path: str, messag
     with pytest.raises(SkillError) as caught:
         skill_with_files.read_file(path)
     assert message in str(caught.value)
+
+
+def test_files_that_go_along_are_all_but_what_leads_out(skill_with_files: Skill) -> None:
+    """Binary ones, those that a package needs, and which of them can be run."""
+    assert skill_with_files.directory is not None
+    folder = skill_with_files.directory
+    for name in ("core/__init__.py", "core/__pycache__/x.pyc", ".git/config", "run.sh", ".rc"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    (folder / "run.sh").chmod(0o755)
+    found = {file.path: file for file in skill_with_files.files_along()}
+    assert {".rc", "big.txt", "core/__init__.py", "image.png", "references/forms.md", "run.sh"} == set(found)
+    assert (b"\x89PNG\xff", False) == found["image.png"][1:]
+    assert (b"run.sh", True) == found["run.sh"][1:]
+
+
+def test_too_many_files_do_not_go_along(skill_with_files: Skill, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of data beside a skill is a mistake."""
+    monkeypatch.setattr(skill_files, "MAX_FILES", 2)
+    with pytest.raises(SkillError, match="has more than 2 files"):
+        skill_with_files.files_along()
 
 
 def test_a_skill_without_further_files_has_none(tmp_path: Path) -> None:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import bz2
+import gzip
+import io
+import lzma
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
+import pandas
 import pytest
 
-from cenote.cli.data_files import DataFile, data_file, load
+from cenote.cli.data_files import DataFile, data_encoding, data_file, load
 from cenote.runtime import PythonRuntime
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 
 
 def test_a_name_and_a_path() -> None:
@@ -17,13 +26,160 @@ def test_a_name_and_a_path() -> None:
     assert DataFile(name="sales", path=Path("a=b.csv")) == data_file("sales=a=b.csv")
 
 
-@pytest.mark.parametrize(
-    "text", ["sales.csv", "=x.csv", "two words=x.csv", "x=", "x=program.exe", "x=none", "class=x.csv"]
-)
+@pytest.mark.parametrize("text", ["sales.csv", "=x.csv", "x=", "x=program.exe", "x=none", "x=program.exe.gz"])
 def test_anything_else_is_refused(text: str) -> None:
-    """Without a Python name, a path and a known suffix, the message says what to write."""
+    """Without a name, a path and a known suffix, the message says what to write."""
     with pytest.raises(argparse.ArgumentTypeError, match=r"name=path|known are \.csv"):
         data_file(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem", "instead"),
+    [
+        ("class=x.csv", "'class' cannot be the name of a variable: it is a keyword", "class_=x.csv"),
+        ("None=x.csv", "'None' cannot be the name of a variable: it is a keyword", "None_=x.csv"),
+        ("two words=x.csv", "'two words' cannot be the name of a variable", "two_words=x.csv"),
+        ("2024=x.csv", "'2024' cannot be the name of a variable", "_2024=x.csv"),
+        ("my-data=x.csv", "'my-data' cannot be the name of a variable", "my_data=x.csv"),
+    ],
+)
+def test_a_bad_name_is_blamed_on_the_name(text: str, problem: str, instead: str) -> None:
+    """The message has one that can be written instead."""
+    with pytest.raises(argparse.ArgumentTypeError) as caught:
+        data_file(text)
+    assert str(caught.value).startswith(problem)
+    assert instead in str(caught.value)
+
+
+CSV, LINE = "a\né\n", '{"a": "é"}\n'
+
+
+def zipped(*names: str) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name in names:
+            archive.writestr(name, CSV)
+    return packed.getvalue()
+
+
+FILES = {
+    "utf16.csv": CSV.encode("utf-16"),
+    "utf32.tsv": CSV.encode("utf-32"),
+    "utf16.jsonl": LINE.encode("utf-16"),
+    "mark.ndjson": LINE.encode("utf-8-sig"),
+    "utf16.json": b"\xff\xfe" + '{"a": ["é"]}'.encode("utf-16-le"),
+    "packed.csv.gz": gzip.compress(CSV.encode()),
+    "packed.CSV.GZ": gzip.compress(CSV.encode("utf-16")),
+    "packed.csv.bz2": bz2.compress(CSV.encode()),
+    "packed.csv.xz": lzma.compress(CSV.encode()),
+    "packed.jsonl.gz": gzip.compress(LINE.encode("utf-8-sig")),
+    "packed.csv.zip": zipped("any/name.csv"),
+}
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[PythonRuntime]:
+    with PythonRuntime() as runtime:
+        yield runtime
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[PythonRuntime]:
+    with PythonRuntime() as runtime:
+        yield runtime
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_text_of_any_kind_of_unicode_packed_or_not(
+    file: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime
+) -> None:
+    """A mark says which; compression is known by the last ending."""
+    path = tmp_path / file
+    path.write_bytes(FILES[file])
+    agents.inject(load(data_file(f"data={path}"), scratch))
+    assert "['é']" == agents.execute("list(data['a'])").value
+    agents.delete("data")
+
+
+def test_other_encodings_are_named(tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
+    """None is guessed: the error says what to add, and with it the file is read."""
+    path = tmp_path / "x.csv"
+    path.write_bytes(CSV.encode("cp1252"))
+    file = data_file(f"data={path}")
+    with pytest.raises(
+        UsageError, match=r"is not in UTF-8: .*0xe9.*; name its encoding, such as --encoding cp1252"
+    ):
+        load(file, scratch)
+    agents.inject(load(replace(file, encoding=data_encoding("cp1252")), scratch))
+    assert "['é']" == agents.execute("list(data['a'])").value
+    agents.delete("data")
+    for unknown in ("klingon", "base64"):
+        with pytest.raises(argparse.ArgumentTypeError, match=f"no encoding '{unknown}'"):
+            data_encoding(unknown)
+
+
+@pytest.mark.parametrize("name", ["raw", "content", "io", "pandas", "json", "stream"])
+def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
+    """None of them is one that the reading uses itself."""
+    path = tmp_path / "x.json"
+    path.write_text("[1]")
+    agents.inject(load(data_file(f"{name}={path}"), scratch))
+    assert "[1]" == agents.execute(name).value
+    agents.delete(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "reason"),
+    [
+        ("x.csv.zip", zipped("a.csv", "b.csv"), "a zip file with 2 files in it; unpack it"),
+        ("x.csv.gz", b"text", "BadGzipFile"),
+        ("x.json.gz", gzip.compress(b"{"), "JSONDecodeError"),
+    ],
+)
+def test_what_is_packed_wrongly(
+    file: str, content: bytes, reason: str, tmp_path: Path, scratch: PythonRuntime
+) -> None:
+    """The message names the file and what is wrong with it."""
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(UsageError, match=rf"cannot parse .*{file}: .*{reason}"):
+        load(data_file(f"data={tmp_path / file}"), scratch)
+
+
+def test_a_folder_is_not_a_file(tmp_path: Path, scratch: PythonRuntime) -> None:
+    """Spark and Dask write folders with the name of a file."""
+    (tmp_path / "x.parquet").mkdir()
+    with pytest.raises(UsageError, match="it is a folder; name the files in it one by one"):
+        load(data_file(f"data={tmp_path / 'x.parquet'}"), scratch)
+
+
+def test_a_workbook(tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
+    """Its first sheet; without the library that reads it, the error says what to install."""
+    path = tmp_path / "x.xlsx"
+    path.write_bytes(b"no workbook")
+    if find_spec("openpyxl") is None:
+        path.write_bytes(zipped("xl/workbook.xml", "[Content_Types].xml"))
+        with pytest.raises(UnavailableError, match=r"pip install 'cenote\[data\]' \(.*openpyxl"):
+            load(data_file(f"data={path}"), scratch)
+        return
+    pandas.DataFrame({"a": ["é"]}).to_excel(path, index=False)
+    agents.inject(load(data_file(f"data={path}"), scratch))
+    assert "['é']" == agents.execute("list(data['a'])").value
+    agents.delete("data")
+
+
+def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
+    tmp_path: Path, scratch: PythonRuntime
+) -> None:
+    """The jail says what it lacks; the command says what to install."""
+    (tmp_path / "x.csv").write_text(CSV)
+    scratch.execute("import sys; kept, sys.modules['pandas'] = sys.modules['pandas'], None")
+    try:
+        with pytest.raises(
+            UnavailableError, match=r"reading .*x\.csv needs .*: pip install 'cenote\[data\]'"
+        ):
+            load(data_file(f"data={tmp_path / 'x.csv'}"), scratch)
+    finally:
+        scratch.execute("sys.modules['pandas'] = kept")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.fakes.openai_server import OpenAIServer, answer
 
-from cenote.demo import script
+from cenote.cli.main import main
+from cenote.demo import penguins, script
 
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -85,3 +86,15 @@ def test_the_script_does_not_repair_without_a_hint(said: str) -> None:
     turn = script.CLEANER[3]
     assert callable(turn)
     assert "give up" in turn([Message("user", said)])
+
+
+def test_a_missing_library_is_named_before_anything_begins(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line with what to install, and the status of what this machine cannot do."""
+    monkeypatch.setattr(penguins, "LIBRARIES", ("json", "pandas_that_is_away"))
+    assert 4 == main(["demo"])
+    said = (
+        "cenote: error: the demo needs pandas_that_is_away, not installed here: pip install 'cenote[data]'\n"
+    )
+    assert ("", said) == capsys.readouterr()

@@ -22,10 +22,12 @@ from tests.processes import runs
 from tests.waiting import until
 
 from cenote.cli.main import build_parser
+from cenote.cli.runtime import _table
 from cenote.cli.up import options_from
 from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
 from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
+from cenote.terminal.screen import Screen
 from cenote_worker.wire.channels import ENVIRONMENT
 
 Finished = subprocess.CompletedProcess[str]
@@ -227,6 +229,7 @@ def test_a_runtime_keeps_its_state_between_commands(standing: Cenote) -> None:
     shown = json.loads(standing("runtime", "show", "etl", "--json").stdout)
     assert (256 << 20, listed["id"]) == (shown["policy"]["memory"], shown["id"])
     assert "capability" not in shown
+    assert "memory           256 MiB\n" in standing("runtime", "show", "etl").stdout
     assert 0 == standing("runtime", "rm", "etl").returncode
     gone = standing("runtime", "exec", "etl", "-c", "1")
     assert (2, True) == (gone.returncode, "there is no runtime 'etl'" in gone.stderr)
@@ -289,12 +292,19 @@ def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
 def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     """While the platform runs: a new token is good at once, a limit holds, a revoked or closed one is refused."""
     assert 0 == standing("tenant", "create", "acme").returncode
-    assert 0 == standing("tenant", "limit", "acme", "memory", "100MiB").returncode
+    assert "acme: memory <= 100 MiB\n" == standing("tenant", "limit", "acme", "memory", "100MiB").stdout
+    assert "acme: cpus <= 2.5 CPUs\n" == standing("tenant", "limit", "acme", "cpus", "2.5").stdout
+    assert "open  cpus <= 2.5 CPUs, memory <= 100 MiB" in standing("tenant", "ls").stdout
     token = standing("token", "create", "acme", "--note", "for tests").stdout.strip()
     told = json.loads(standing("status", "--json", CENOTE_TOKEN=token).stdout)
     assert ("acme", []) == (told["tenant"], told["nodes"])
     refused = standing("runtime", "create", "etl", CENOTE_TOKEN=token)
-    assert (3, True) == (refused.returncode, "quota" in refused.stderr)
+    assert (3, True) == (refused.returncode, "0 B of 100 MiB are taken, 2 GiB more" in refused.stderr)
+    beyond = standing("runtime", "create", "etl", "--memory", "900TiB")
+    assert (2, True) == (
+        beyond.returncode,
+        "a jail of 900 TiB was asked for, and this machine has" in beyond.stderr,
+    )
     (listed,) = json.loads(standing("token", "ls", "acme", "--json").stdout)
     assert ("good", "for tests") == (listed["state"], listed["note"])
     newer = standing("token", "rotate", "acme", listed["id"]).stdout.strip()
@@ -380,3 +390,24 @@ def test_operators_commands_need_a_platform(at_home: Cenote) -> None:
     for arguments in (("tenant", "ls"), ("token", "ls", "default"), ("audit", "verify"), ("audit", "show")):
         done = at_home(*arguments)
         assert (4, True) == (done.returncode, "cenote up" in done.stderr)
+
+
+def test_a_list_has_the_reason_of_what_is_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where none is, there is no such column."""
+    there = {
+        "name": "a",
+        "state": "ready",
+        "steps": 1,
+        "clients": 0,
+        "created": "now",
+        "parent": "",
+        "id": "rt_1",
+    }
+    _table([{**there, "reason": ""}], Screen())
+    assert "reason" not in capsys.readouterr().out
+    _table(
+        [{**there, "reason": ""}, {**there, "state": "lost", "reason": "its machine was stopped"}], Screen()
+    )
+    title, _, lost = capsys.readouterr().out.splitlines()
+    assert title.endswith("reason")
+    assert lost.endswith("its machine was stopped")

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_security.printable import printable
+from cenote_security.printable import printable, shown_size
+from cenote_security.size import parse_size
 
 ANY = st.text(st.characters(codec=None))
 
@@ -71,3 +72,20 @@ def test_nothing_acts(text: str, lines: bool, progress: bool, passing: str) -> N
     directions = ("LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
     assert set() == {char for char in shown if unicodedata.bidirectional(char) in directions}
     assert shown == printable(shown, lines=lines, progress=progress)
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1 KiB"),
+        (3 * 2**19, "1.5 MiB"),
+        (2 * 2**30, "2 GiB"),
+        (2**43, "8 TiB"),
+    ],
+)
+def test_sizes_in_words(size: int, shown: str) -> None:
+    """As they can be given."""
+    assert shown == shown_size(size)
+    assert size == parse_size(shown)

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, until
 
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.creations import STARTS
-from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.errors import DatabaseUnavailableError, NodeLeftError
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry, Wish
@@ -275,6 +275,45 @@ def test_what_a_restart_loses_is_said(world: World) -> None:
     assert Description.READY == acme.create("kept").state
 
 
+def test_what_is_lost_has_no_part_of_the_quotas(world: World) -> None:
+    """It stays on the list, with the reason; its name is all that it takes up. What is there keeps its part."""
+    acme = world.user("acme")
+    for quota, bound in ((Quota.RUNTIMES, 2), (Quota.MEMORY, 2 * BARE.memory_bytes)):
+        world.stores.quotas.set_limit(acme.tenant, quota, bound)
+    acme.create("one"), acme.create("two")
+    said = refused(lambda: acme.create("three")).text
+    assert "it is held by one, two: remove runtimes" in said
+    token = acme.token
+    world.reopen()
+    acme = world.holder(token, acme.tenant)
+    acme.create("three"), acme.create("four")  # before anything has asked how the others are
+    assert {Quota.RUNTIMES: 2, Quota.MEMORY: 2 * BARE.memory_bytes}.items() <= (
+        world.stores.quotas.used(acme.tenant).items()
+    )
+    states = {name: acme.get(name).state for name in acme.names()}
+    assert {"one": Description.LOST, "two": Description.LOST} == {
+        name: state for name, state in states.items() if state != Description.READY
+    }
+    assert "it is held by three, four: " in refused(lambda: acme.create("five")).text
+
+
+def test_the_sweep_frees_what_the_lost_have_of_the_quotas(world: World) -> None:
+    """Jobs look at what is free, and ask for nothing that is not. One that was taken for lost has its part again."""
+    acme = world.user("acme")
+    acme.create("kept")
+    nodes = world.nodes
+    registry = Registry(world.stores, nodes)
+    record = world.stores.runtimes.by_name(acme.tenant, "kept")
+    world.stores.quotas.release(record.id)
+    assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+    acme.get("kept")
+    assert 1 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+    nodes.delete(record.id)
+    registry.sweep()
+    assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
+    assert Description.LOST == acme.get("kept").state
+
+
 def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) -> None:
     """A named runtime is lost, with the reason, until it is removed. One that has a lease takes up names and quotas
     for as long as that, then no more."""
@@ -294,6 +333,26 @@ def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) ->
     assert (Description.LOST, "its machine has left", "") == (lost.state, lost.reason, lost.capability)
     acme.delete("kept")
     assert [] == acme.names()
+
+
+def test_what_a_machine_took_along_can_be_removed(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its job, too. Should the machine come back with it, it is ended there: nothing can name it any more."""
+
+    def gone(_runtime: RuntimeId) -> None:
+        raise NodeLeftError("n1")
+
+    nodes = SlowNodes()
+    world = make_world(nodes=nodes)
+    acme = world.user("acme")
+    acme.create("kept"), acme.create("job-0123456789-1-1-abc", lease=60)
+    nodes.left = 1.0
+    monkeypatch.setattr(nodes, "delete", gone)
+    acme.delete("kept")
+    Registry(world.stores, nodes).delete_all_of(acme.tenant, "job-0123456789-", "its job was deleted")
+    assert [] == acme.names()
+    assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
 
 
 def test_what_was_not_made_leaves_nothing(make_world: Callable[..., World]) -> None:

@@ -28,7 +28,7 @@ def test_the_limit_is_taken_and_no_more() -> None:
         ledger.reserve(hold("three", memory=1), LIMITS)
     assert isinstance(caught.value, RejectedError)
     assert (
-        "the quota of memory is used up: 4294967296 of 4294967296 bytes are taken, 1 more were asked for; close "
+        "the quota of memory is used up: 4 GiB of 4 GiB are taken, 1 B more were asked for; close "
         "runtimes, or give them less memory in their policies, or ask the operator for a higher quota"
     ) == str(caught.value)
 
@@ -56,7 +56,7 @@ def test_settling_gives_back_what_was_too_much() -> None:
     ledger.reserve(hold("one", stored=80), {Quota.STORED: 100})
     ledger.settle("one", {Quota.STORED: 30}, {Quota.STORED: 100})
     ledger.reserve(hold("two", stored=60), {Quota.STORED: 100})
-    with pytest.raises(QuotaExceededError, match="90 of 100 bytes are taken, 11 more"):
+    with pytest.raises(QuotaExceededError, match="90 B of 100 B are taken, 11 B more"):
         ledger.settle("two", {Quota.STORED: 71}, {Quota.STORED: 100})
     assert 90 == ledger.used(ACME)[Quota.STORED]
     ledger.settle("two", {Quota.STORED: 70}, {Quota.STORED: 100})

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.orchestrator.studio import Studio
+from tests.waiting import until
 
 from cenote.cli.job_progress import watch
 from cenote.cli.main import main
 from cenote.cli.result_file import ResultFile
-from cenote.jobs import JobStatus, TaskResult
+from cenote.connection import connect
+from cenote.jobs import Job, JobStatus, TaskResult
 from cenote.jobs.reports import status_of
 from cenote.terminal.screen import Screen
 from cenote_proto.v1 import job_pb2
@@ -99,9 +101,15 @@ def test_from_a_file_to_a_file(
     assert 0 == main(["job", "logs", "shell", "bad"])
     assert "--- code: output\n1\n--- code: failed\n" in capfd.readouterr().out
     assert 1 == main(["job", "retry", "shell", "bad", "--wait", "--json"])
-    assert 1 == json.loads(capfd.readouterr().out)["revision"]
+    said = capfd.readouterr()
+    assert 1 == json.loads(said.out)["revision"]
+    assert (
+        "the code of these tasks is wrong, and is run again as it is: bad (NameError: name 'boom'" in said.err
+    )
     assert 1 == main(["job", "wait", "shell"])
+    capfd.readouterr()
     assert 0 == main(["job", "cancel", "shell"])  # nothing is left to stop
+    assert "shell was over already: nothing is cancelled" in capfd.readouterr().err
     assert 0 == main(["job", "rm", "shell"])
     assert 2 == main(["job", "show", "shell"])
     assert "there is no job 'shell'" in capfd.readouterr().err
@@ -112,6 +120,29 @@ def test_from_a_file_to_a_file(
     said = capfd.readouterr()
     assert "line 1: it is no JSON" in said.err
     assert "line 2: it is no object" in said.err
+
+
+def test_cancel_prints_what_became_of_it(
+    address: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It waits for what it has interrupted, so that what it prints is how it is from then on."""
+    tasks = tmp_path / "in.jsonl"
+    tasks.write_text('{"code": "1"}\n{"code": "while True: pass"}\n{"code": "2"}\n')
+    words = ["--memory", "256MiB", "--concurrency", "1", "--name", "stopped"]
+    assert 0 == main(["job", "submit", str(tasks), *words])
+    until(lambda: (status := named("stopped").status()).running == 1 and status.succeeded == 1)
+    capfd.readouterr()
+    assert 0 == main(["job", "cancel", "stopped"])
+    said = capfd.readouterr()
+    assert ["stopped: cancelled", "  3 tasks: 1 succeeded, 2 cancelled"] == said.out.splitlines()[:2]
+    assert "" == said.err
+    assert 0 == main(["job", "retry", "stopped", "2"])
+    assert "" == capfd.readouterr().err  # nothing was wrong with its code
+    assert 0 == main(["job", "rm", "stopped"])
+
+
+def named(name: str) -> Job:
+    return connect(None).jobs.get(name)
 
 
 def result(index: int, status: str = "succeeded") -> TaskResult:

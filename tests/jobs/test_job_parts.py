@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
+from datetime import UTC, date, datetime, time, timedelta
+from uuid import UUID
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cenote.agent.events import Event, EventType
+from cenote.gateway.jobs.ledger import Failure, TaskOutcome
 from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json
 from cenote.gateway.jobs.room import fits, room
+from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
 from cenote.gateway.quota import Quota
 from cenote.jobs import Job, Jobs
@@ -76,6 +81,18 @@ def test_plain_data_comes_back_as_it_was(value: object) -> None:
         (Counter("aab"), '{"a":2,"b":1}'),
         (OrderedDict(b=1, a=(np.uint8(2),)), '{"b":1,"a":[2]}'),
         (defaultdict(list, a=[1]), '{"a":[1]}'),
+        (Counter([1, 1]), '{"1":2}'),
+        ({np.int64(1): 1, False: 2, None: 3}, '{"1":1,"false":2,"null":3}'),
+        ({date(2020, 1, 2): 1}, '{"2020-01-02":1}'),
+        (deque([1]), "[1]"),
+        (date(2020, 1, 2), '"2020-01-02"'),
+        ([datetime(2020, 1, 2, 3, tzinfo=UTC), time(4, 5)], '["2020-01-02T03:00:00+00:00","04:05:00"]'),
+        (pd.Timestamp("2020-01-02 03:04"), '"2020-01-02T03:04:00"'),
+        (np.datetime64("2020-01-02"), '"2020-01-02"'),
+        (np.datetime64("2020-01-02", "ns"), '"2020-01-02T00:00:00.000000000"'),
+        (np.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
+        (np.array(["2020-01-02"], dtype="M8[ns]"), '["2020-01-02T00:00:00.000000000"]'),
+        (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         ("half of \ud83d", '"half of \\ud83d"'),
     ],
     ids=str,
@@ -92,12 +109,17 @@ class Number(int):
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        ([{"a": {1}}], r"the result\[0\]\['a'\] is a set"),
-        ({1: 2}, "a key of the result is no text, but a int"),
-        ([math.nan], r"the result\[0\] is nan"),
+        ([{"a": {1}}], r"the result\[0\]\['a'\] is a set.*; use sorted"),
+        ({(1, 2): 2}, "a key of the result is a tuple; use texts as keys"),
+        ({1: 1, "1": 2}, "two keys of the result are '1' as texts"),
+        ([math.nan], r"the result\[0\] is nan.*; use None"),
         (np.float64("inf"), "the result is inf"),
-        (np.array([1]), "the result is a ndarray"),
-        (np.datetime64("2020-01-01"), "the result is a date"),
+        (np.array([1.0, math.nan]), r"the result\[1\] is nan"),
+        (np.timedelta64(3, "ns"), "the result is a timedelta64.*; use .item"),
+        (np.datetime64("NaT"), "the result is a datetime64.*; use None"),
+        (pd.NaT, "the result is a NaTType.*; use None"),
+        (pd.DataFrame({"a": [1]}), "the result is a DataFrame.*; use .to_dict"),
+        (timedelta(1), "the result is a timedelta.*; use .total_seconds"),
         (Number(1), "the result is a Number"),
         ([10**6000], r"the result\[0\] is a number of 19932 bits"),
         ("x" * MAX_VALUE, f"has {MAX_VALUE + 2} characters"),
@@ -143,3 +165,21 @@ def test_a_log_that_is_too_long() -> None:
     assert HEAD + TAIL + log.left_out == sum(map(len, ("--- first\n", "\n--- second\n", "\n--- third\n"))) + (
         HEAD + 2 * TAIL
     )
+
+
+def failure(kind: str) -> Failure:
+    return Failure(type=kind, message="[Errno 5] oops", reason="platform", stage="platform")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "said"),
+    [
+        (TaskOutcome(), NO_ROOM),
+        (TaskOutcome(error=failure("QuotaExceededError")), NO_ROOM),
+        (TaskOutcome(error=failure("UnavailableError")), NO_PLACE),
+    ],
+    ids=["nothing", "quota", "error"],
+)
+def test_what_a_job_waits_for_is_no_text_of_an_error(outcome: TaskOutcome, said: str) -> None:
+    """`cenote job show` prints it as a state; the text is for the log."""
+    assert said == _awaited(outcome)

@@ -76,6 +76,23 @@ def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
         job.status()
 
 
+def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
+    """A further attempt would give the same again: the error says what to write instead."""
+    tasks = [
+        {"id": "set", "code": "rows = {1}"},
+        {"id": "none", "code": "row = 1"},
+        {"id": "own", "code": "import enum\nclass Own(enum.Enum): A = 1\nrows = Own.A"},
+        {"id": "day", "code": "import datetime\nrows = {'day': datetime.date(2020, 1, 2), 'at': (1, 2)}"},
+    ]
+    job = studio.connect().jobs.submit(tasks, result="rows", attempts=3, sandbox=BARE)
+    found = by_id(job)
+    assert {1} == {result.attempts for result in found.values()}
+    assert {"day": "2020-01-02", "at": [1, 2]} == found["day"].value
+    assert "use sorted(...)" in str(found["set"].error)
+    assert "take what is needed out of it" in str(found["own"].error)
+    assert "no variable named 'rows'" in str(found["none"].error)
+
+
 def test_the_process_is_killed(studio: Studio) -> None:
     """What was over stays as it was, what was under way is done once more and says so, the rest is done once."""
     studio.models.script(agent=[code("total = 6 * 7"), "It is 42."])

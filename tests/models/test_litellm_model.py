@@ -16,6 +16,7 @@ from cenote.models import (
     ModelError,
     ModelRequestError,
     ModelResponseError,
+    ModelUnavailableError,
     RetryPolicy,
 )
 from cenote_security.errors import UsageError
@@ -119,8 +120,46 @@ async def test_an_empty_answer_is_one_if_the_model_finished() -> None:
 
 async def test_an_unknown_provider_is_a_refusal_of_litellm() -> None:
     """Nothing was sent, and nothing will change by waiting."""
-    with pytest.raises(ModelRequestError, match="provider"):
+    with pytest.raises(
+        ModelRequestError, match="no provider is known for the model no-such-model-anywhere"
+    ) as caught:
         await LiteLLMModel("no-such-model-anywhere", retry=RetryPolicy(attempts=1)).complete(PROMPT)
+    assert "such as openai/gpt-5" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "variables"),
+    [
+        ("openai/gpt-5", "OPENAI_API_KEY"),
+        ("anthropic/claude-sonnet-4-5", "ANTHROPIC_API_KEY"),
+        ("gemini/gemini-2.5-pro", "GOOGLE_API_KEY or GEMINI_API_KEY"),
+        ("azure/x", "AZURE_API_BASE and AZURE_API_VERSION and AZURE_API_KEY"),
+    ],
+)
+async def test_a_missing_key_is_one_line(name: str, variables: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adapter of LiteLLM has words of its own for it, one with a traceback, one as a failure that passes."""
+    for variable in {*variables.split(), "ANTHROPIC_AUTH_TOKEN"}:
+        monkeypatch.delenv(variable, raising=False)
+    with pytest.raises(ModelRequestError) as caught:
+        await LiteLLMModel(name).complete(PROMPT)
+    said = f"no key for the model {name}; set {variables} in the environment, or give `api_key=`"
+    assert said == str(caught.value)
+
+
+async def test_a_key_that_the_server_refuses_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One from the environment was sent; what is to do is another thing."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    wrong = refusal(401, {"error": {"message": "Incorrect API key", "code": "invalid_api_key"}})
+    with OpenAIServer([wrong]) as server, pytest.raises(ModelRequestError) as caught:
+        await LiteLLMModel("openai/m", api_base=server.url).complete(PROMPT)
+    assert str(caught.value).startswith("Incorrect API key (401 invalid_api_key); check the key")
+
+
+async def test_a_server_of_one_s_own_that_is_away_is_not_a_missing_key() -> None:
+    """It may want none."""
+    away = LiteLLMModel("ollama/m", api_base="http://127.0.0.1:9", retry=RetryPolicy(attempts=1))
+    with pytest.raises(ModelUnavailableError):
+        await away.complete(PROMPT)
 
 
 async def test_secret_parameters_reach_the_server_and_no_error() -> None:

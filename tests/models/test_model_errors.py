@@ -59,3 +59,48 @@ def test_errors_survive_pickling(error: ModelError) -> None:
     """They cross process boundaries in trusted code with their facts."""
     copy = pickle.loads(pickle.dumps(error))
     assert (type(error), str(error), vars(error)) == (type(copy), str(copy), vars(copy))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "message", "step"),
+    [
+        (401, "invalid_api_key", "Incorrect API key provided", "check the key: `api_key=`"),
+        (
+            400,
+            "INVALID_ARGUMENT",
+            "API key not valid. Please pass a valid API key.",
+            "check the key: `api_key=`",
+        ),
+        (401, None, "no", "check the key: `api_key=`"),
+        (
+            404,
+            "model_not_found",
+            "The model `m` does not exist or you do not have access to it",
+            "model's name",
+        ),
+        (404, "NotFoundError", "The model `x` does not exist.", "model's name"),
+        (404, None, 'model "x" not found, try pulling it first', "model's name"),
+        (403, "model_not_found", "Project does not have access to model m", "model's name"),
+        (429, "insufficient_quota", "You exceeded your current quota", "check its plan and billing"),
+        (402, None, "Insufficient Balance", "check its plan and billing"),
+        (400, None, "Your credit balance is too low to access the API", "check its plan and billing"),
+        (403, None, "no", "the key does not allow this"),
+        (404, None, "Not Found", "check the base URL"),
+        (405, None, "Method Not Allowed", "check the base URL"),
+        (302, None, "Moved", "check the base URL"),
+        (400, None, "'max_tokens' is not supported with this model", "the request was not accepted"),
+    ],
+)
+def test_a_refused_request_names_the_step_that_fits(
+    status: int, code: str | None, message: str, step: str
+) -> None:
+    """What to look at: the key, the name, the bill, the address, or the request itself."""
+    text = str(ModelRequestError(message, status=status, code=code))
+    assert step in text
+    assert 1 == text.count("check ")
+    assert "\n" not in text
+
+
+def test_a_limited_rate_names_what_helps() -> None:
+    """Retries are over by then."""
+    assert "ask less at once" in str(ModelUnavailableError("slow down", status=429))

@@ -123,6 +123,32 @@ async def test_a_web_page_instead_of_an_answer_hints_at_the_url() -> None:
         await model(server.url).complete(PROMPT)
 
 
+@pytest.mark.parametrize("kind", ["text/event-stream", "text/plain", "application/json"])
+async def test_a_web_page_is_known_by_what_it_begins_with(kind: str) -> None:
+    """Some servers of pages name no type, or the one that was asked for."""
+    page = Reply(headers={"content-type": kind}, parts=(b"\n<!doctype html>", b"<html>Welcome</html>"))
+    with OpenAIServer([page]) as server, pytest.raises(ModelResponseError, match="web page"):
+        await model(server.url).complete(PROMPT)
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_a_refusal_that_is_a_web_page_hints_at_the_url(status: int) -> None:
+    """Of a proxy, or of a login: the key is not what is wrong."""
+    page = refusal(status, b"<html><h1>Sign in</h1></html>", headers={"content-type": "text/html"})
+    with OpenAIServer([page]) as server, pytest.raises(ModelRequestError) as caught:
+        await model(server.url).complete(PROMPT)
+    said = f"Sign in ({status}); a web page came instead of an answer: check the base URL; many end in /v1"
+    assert said == str(caught.value)
+
+
+async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would refuse, after the conversation has gone there."""
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    with pytest.raises(ModelRequestError) as caught:
+        await OpenAIServerModel("gpt-5").complete(PROMPT)
+    assert "no key for the model gpt-5; set OPENAI_API_KEY" in str(caught.value)
+
+
 async def test_a_redirect_is_not_followed() -> None:
     """The key would go to whom nobody named."""
     moved = refusal(307, headers={"location": "http://127.0.0.1:9/v1/chat/completions"})

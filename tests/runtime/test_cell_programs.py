@@ -33,3 +33,41 @@ def test_a_program_with_a_parser_of_arguments_gets_none(runtime: PythonRuntime) 
 def test_python_is_the_one_that_the_cell_is_in(runtime: PythonRuntime, code: str) -> None:
     """The system's may have none of its packages, or not be there."""
     assert f"{sys.prefix}\n" == runtime.execute(code).stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; s = socket.socket(); s.bind(('127.0.0.1', 0))",
+        "import socket; socket.create_server(('', 8000))",
+        "import http.server; http.server.HTTPServer(('', 8000), None)",
+        "import asyncio\nawait asyncio.start_server(print, '127.0.0.1', 8000)",
+        "import multiprocessing.connection as c; c.Listener(('127.0.0.1', 0))",
+    ],
+)
+def test_a_program_that_listens_is_told_what_to_do_instead(runtime: PythonRuntime, code: str) -> None:
+    """No port is open in a jail, its own loopback included; at `landlock` not even the socket."""
+    said = str(runtime.execute(code).error)
+    if runtime.isolation == "landlock":
+        assert "this runtime has no network" in said
+    else:
+        assert "cannot listen on a port, not even on 127.0.0.1" in said
+        assert "use a Unix socket" in said
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import socket; socket.socket().connect(('127.0.0.1', 1))",
+        "import urllib.request; urllib.request.urlopen('http://127.0.0.1:1')",
+    ],
+)
+def test_a_program_that_connects_is_told_why_not(runtime: PythonRuntime, code: str) -> None:
+    """Permission denied says nothing of networks."""
+    assert "this runtime has no network" in str(runtime.execute(code).error)
+
+
+def test_a_file_that_ends_too_soon_has_nothing_to_do_with_a_terminal(runtime: PythonRuntime) -> None:
+    """`EOFError` has other reasons than `input`."""
+    said = str(runtime.execute("import io, pickle; pickle.load(io.BytesIO(b''))").error)
+    assert said.endswith("EOFError: Ran out of input")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import subprocess
 import sys
@@ -132,6 +134,39 @@ def test_foreign_and_installed_classes() -> None:
     assert is_foreign(Local)
     assert not is_foreign(Path)
     assert not is_foreign(np.ndarray)
+
+
+def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
+    """One on PYTHONPATH that pip has installed; and numpy without a record there.
+
+    The jail imports both from where they lie, and sees no file of the project there.
+    """
+    records = tmp_path / "tool-1.0.dist-info"
+    records.mkdir()
+    (records / "RECORD").write_text("tool.py,sha256=x,0\n")
+    (tmp_path / "tool.py").write_text("class Tool: n = 3\ndef fail(): 1 / 0\n")
+    (tmp_path / "mine.py").write_text("class Mine: n = 4\n")
+    (tmp_path / "numpy").symlink_to(Path(np.__file__).parent)
+    program = textwrap.dedent(
+        """
+        import json, os, mine, numpy, tool
+        from cenote import PythonRuntime, Variable
+        here = os.path.dirname(tool.__file__)
+        assert os.path.dirname(os.path.dirname(numpy.__file__)) == here
+        values = {"a": tool.Tool(), "b": mine.Mine(), "c": numpy.arange(3), "d": tool}
+        with PythonRuntime(variables=[Variable(*item) for item in values.items()]) as runtime:
+            code = f"import os; x = [a.n, b.n, int(c.sum()), d.__file__, *sorted(os.listdir({here!r}))]"
+            assert runtime.execute(code).success
+            print(json.dumps(runtime.retrieve("x")))
+            print(json.dumps("in tool.py:2, in fail" in runtime.execute("d.fail()").error.traceback))
+        """
+    )
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    assert not done.returncode, done.stderr
+    values, traced = map(json.loads, done.stdout.splitlines())
+    assert [3, 4, 3, f"{tmp_path}/tool.py", "numpy", "tool-1.0.dist-info", "tool.py"] == values
+    assert traced
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from cenote import Budget, CaveAgent, PythonRuntime, Team
 from cenote.harness import Patch
 from cenote.harness.state import ExecutionState
 from cenote.models import OpenAIServerModel, ReplayModel, ScriptedModel
-from cenote.security import FunctionRule, SecurityChecker
+from cenote.security import FunctionRule, SandboxPolicy, SecurityChecker
 from cenote.team import gather
 from cenote_security.errors import UsageError
 
@@ -107,3 +107,11 @@ async def test_agents_and_teams_tell_what_they_are() -> None:
 def test_the_package_shows_its_public_names_only() -> None:
     """What completion offers is what is promised."""
     assert sorted([*cenote.__all__, "__version__"]) == dir(cenote)
+
+
+def test_more_memory_than_there_is() -> None:
+    """A limit that cannot be reached is none."""
+    with pytest.raises(
+        UsageError, match=r"a jail of 900 TiB was asked for, and this machine has [\d.]+ [GT]iB"
+    ):
+        PythonRuntime(sandbox=SandboxPolicy(memory="900TiB")).execute("1")

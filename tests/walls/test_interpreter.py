@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cenote_security.walls.interpreter import describe, running
+from cenote_security.walls.interpreter import describe, installed_names, is_installed, running
+
+
+def installed(folder: Path, name: str, *files: str) -> None:
+    """A distribution in a folder, as `pip install --target` leaves it."""
+    record = folder / f"{name}-1.0.dist-info" / "RECORD"
+    record.parent.mkdir(parents=True)
+    for file in files:
+        (folder / file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / file).write_text("")
+    listed = [f"{name}-1.0.dist-info/RECORD", "../../bin/tool", *files]
+    record.write_text("".join(f"{file},sha256=x,0\n" for file in listed))
 
 
 def test_a_project_s_folder_stays_outside(tmp_path: Path) -> None:
@@ -42,3 +53,43 @@ def test_the_running_interpreter_finds_its_library() -> None:
         for shown in found.visible
     )
     assert Path(found.executable).exists()
+
+
+def test_what_an_installer_has_put_into_any_folder_is_a_library(tmp_path: Path) -> None:
+    """PYTHONPATH and `.pth` files lead to such folders."""
+    installed(tmp_path, "tool", "tool/__init__.py", "tool.libs/x.so", "single.py")
+    (tmp_path / "bin").mkdir()
+    found = describe("python", [str(tmp_path)], [])
+    assert ((str(tmp_path),), (str(tmp_path),)) == (found.search, found.visible)
+    for file in ("tool/part.py", "single.py"):
+        assert is_installed(str(tmp_path / file), [str(tmp_path)])
+
+
+def test_a_project_around_installed_packages_stays_outside(tmp_path: Path) -> None:
+    """`pip install --target .` puts packages between the project's own files."""
+    installed(tmp_path, "tool", "tool/__init__.py", "single.py")
+    for name in (".env", "mine.py", "tool_of_mine.py"):
+        (tmp_path / name).write_text("secret")
+    found = describe("python", [str(tmp_path)], [])
+    assert (str(tmp_path),) == found.search
+    assert {"tool", "single.py", "tool-1.0.dist-info"} == {Path(path).name for path in found.visible}
+    assert not is_installed(str(tmp_path / "tool_of_mine.py"), [str(tmp_path)])
+
+
+def test_a_user_s_site_folder_is_a_library(tmp_path: Path) -> None:
+    """By its name alone: what is in it is read by nothing here."""
+    site = tmp_path / "lib" / "python3.11" / "site-packages"
+    assert is_installed(str(site / "numpy" / "__init__.py"), [str(tmp_path), str(site)])
+
+
+def test_numpy_is_a_library_without_a_record(tmp_path: Path) -> None:
+    """Copied by hand into a folder on the path; a project's folder of that name is none."""
+    (tmp_path / "numpy" / "_core").mkdir(parents=True)
+    (tmp_path / "mine.py").write_text("")
+    assert () == describe("python", [str(tmp_path)], []).search
+    installed_names.cache_clear()
+    (tmp_path / "numpy" / "_core" / "_multiarray_umath.cpython-311-x86_64-linux-gnu.so").write_text("")
+    (tmp_path / "pandas").mkdir()
+    found = describe("python", [str(tmp_path)], [])
+    assert {"numpy", "pandas"} == {Path(path).name for path in found.visible}
+    assert is_installed(str(tmp_path / "numpy" / "__init__.py"), [str(tmp_path)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import warnings
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
@@ -29,7 +30,7 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.final_state import Score, check_score
 from cenote.runtime.host_desk import Target
 from cenote.runtime.sync import PythonRuntime
-from cenote.skills import Skill, SkillDiscovery
+from cenote.skills import Skill, SkillDiscovery, SkillWarning
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
 
@@ -72,7 +73,8 @@ class CaveAgent(SubAgent):
         longer instructions.
     on_event: called with each event, also of tasks that another agent's code has set.
 
-    Raises UsageError for settings that make no sense, SkillError for a malformed skill.
+    Raises UsageError for settings that make no sense, SkillError for folders in which no skill can be read; one of
+    many that cannot is left out with a SkillWarning.
     """
 
     def __init__(
@@ -343,7 +345,12 @@ def _discovered(folders: str | Path | Iterable[str | Path] | None) -> list[Skill
     if isinstance(folders, bytes):
         raise UsageError(f"skills_dir is a path, or a list of paths, not {folders!r:.100}")
     paths = [folders] if isinstance(folders, str | Path) else _listed(folders, "skills_dir")
-    return [skill for path in paths for skill in SkillDiscovery.from_directory(path)]
+    found: dict[str, Skill] = {}
+    for skill in (skill for path in paths for skill in SkillDiscovery.from_directory(path)):
+        if (first := found.setdefault(skill.name, skill)) is not skill:
+            also = f"{skill.directory}: name: {skill.name!r} is also that of {first.directory}"
+            warnings.warn(f"{also}; this skill is left out", SkillWarning, stacklevel=3)
+    return list(found.values())
 
 
 def _level(given: LogLevel | int) -> LogLevel:

@@ -54,6 +54,7 @@ SKILLS_HEADING = "Skills:"
 SKILLS_HINT = "Before you use a skill, `print({activate}(name))` once, then follow what it says."
 SKILL_EXPORTS = "Ready to use from the next block on:"
 SKILL_FILES_HINT = "It may name further files: `print({read}(name, path))`."
+SKILL_WITHOUT_FILES = "The files of this skill are not in the working directory, since the skill {problem}."
 
 CHECKPOINTS_HEADING = "Going back:"
 CHECKPOINTS_HINT = (

@@ -9,8 +9,9 @@ from cenote.agent.namespace_functions import NamespaceFunctions, install
 from cenote.agent.port import AgentRuntime
 from cenote.agent.system_prompt import injected_text
 from cenote.runtime.injectables import Injectable
-from cenote.skills import Skill
+from cenote.skills import Skill, SkillError
 from cenote_security.errors import CenoteError, NameExistsError, UsageError
+from cenote_worker.in_jail.skill_files import Instructions
 
 
 class SkillActivation(NamespaceFunctions):
@@ -54,8 +55,17 @@ class SkillActivation(NamespaceFunctions):
         return "\n".join([*lines, " ".join(hints)])
 
     def activate_skill(self, name: str) -> str:
-        """Activate a skill; gives its instructions."""
+        """Activate a skill; gives its instructions, and puts its files into the working directory."""
         skill = self._find(name)
+        text = self._instructions(skill)
+        if not skill.has_files:
+            return text
+        try:
+            return Instructions(text, skill.name, skill.files_along())
+        except SkillError as error:  # its instructions are good all the same
+            return f"{text}\n\n{prompts.SKILL_WITHOUT_FILES.format(problem=error)}"
+
+    def _instructions(self, skill: Skill) -> str:
         missing = self._missing(skill)
         if not missing:
             return skill.body_content
@@ -64,9 +74,13 @@ class SkillActivation(NamespaceFunctions):
         listing = injected_text(skill.functions, skill.variables, skill.types)
         return f"{skill.body_content}\n\n{prompts.SKILL_EXPORTS}\n{listing}"
 
-    def read_skill_file(self, name: str, path: str) -> str:
-        """The text of a file of a skill."""
-        return self._find(name).read_file(path)
+    def read_skill_file(self, name: str, path: str) -> str | bytes:
+        """A file of a skill: its text, or the bytes of one that is no text."""
+        skill = self._find(name)
+        try:
+            return skill.read_bytes(path).decode("utf-8-sig").replace("\r\n", "\n").replace("\r", "\n")
+        except UnicodeDecodeError:
+            return skill.read_bytes(path)
 
     async def settle(self) -> tuple[str, ...]:
         """Inject what was activated since the last time; gives what went wrong, for the model."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.job_progress import watch
@@ -15,9 +16,15 @@ from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant
 from cenote.cli.result_file import ResultFile, ResultsNotWrittenError
 from cenote.terminal.screen import BOLD, Screen
+from cenote_security.printable import printable
 
 if TYPE_CHECKING:
-    from cenote.jobs import Job, Jobs, JobStatus
+    from cenote.jobs import Job, Jobs, JobStatus, TaskResult
+
+CANCEL_PATIENCE: Final = 10.0
+"""Seconds that `cancel` waits for what it has interrupted."""
+
+MOST_NAMED: Final = 5
 
 _COLUMNS = ("name", "state", "tasks", "over", "failed", "tokens", "created")
 
@@ -118,7 +125,15 @@ def logs(arguments: argparse.Namespace) -> int:
 
 
 def cancel(arguments: argparse.Namespace) -> int:
-    report(_job(arguments).cancel(), Screen(), as_json=arguments.json)
+    job, screen = _job(arguments), Screen()
+    if (status := job.status()).is_over:
+        screen.note(f"{status.name} was over already: nothing is cancelled")
+    else:
+        job.cancel()
+        status = job.wait(timeout=CANCEL_PATIENCE)
+        if not status.is_over:
+            screen.note(f"{status.running} tasks are being stopped; see `cenote job show {status.name}`")
+    report(status, screen, as_json=arguments.json)
     return ExitStatus.OK
 
 
@@ -128,11 +143,33 @@ def retry(arguments: argparse.Namespace) -> int:
     job, screen, budget = _job(arguments), Screen(), None
     if arguments.budget_tokens is not None or arguments.budget_cost is not None:
         budget = Budget(tokens=arguments.budget_tokens, cost=arguments.budget_cost)
+    wrong = list(_wrong_by_themselves(job, arguments.tasks))
     status = job.retry(arguments.tasks or None, budget=budget)
+    if wrong:
+        _say_what_stays_wrong(wrong, screen)
     if arguments.wait:
         status = watch(job, screen)
     report(status, screen, as_json=arguments.json)
     return outcome(status) if arguments.wait else ExitStatus.OK
+
+
+def _wrong_by_themselves(job: Job, tasks: Sequence[str]) -> Iterator[TaskResult]:
+    """Those to be done again that failed of an error in their own code, which stays as it is."""
+    for result in job.results():
+        error = result.error
+        if error is None or (tasks and result.id not in tasks):
+            continue
+        if error.stage in ("setup", "task", "result") and error.reason in ("exception", "result"):
+            yield result
+
+
+def _say_what_stays_wrong(wrong: list[TaskResult], screen: Screen) -> None:
+    shown = [printable(f"{result.id} ({result.error})", lines=False)[:200] for result in wrong[:MOST_NAMED]]
+    more = f", and {len(wrong) - len(shown)} more" if len(wrong) > len(shown) else ""
+    screen.note(
+        f"the code of these tasks is wrong, and is run again as it is: {', '.join(shown)}{more}; "
+        f"to change code, submit a job with it"
+    )
 
 
 def remove(arguments: argparse.Namespace) -> int:

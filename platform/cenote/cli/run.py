@@ -6,15 +6,18 @@ import argparse
 import asyncio
 import json
 import os
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cenote.cli.data_files import DataFile, data_file, load
+from cenote.cli.data_files import DataFile, data_encoding, data_file, load
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.policy_options import add_policy_options, checker_from, policy_from
 from cenote.terminal.screen import Screen
 from cenote.terminal.transcript import Transcript
 from cenote_security.errors import UsageError
+from cenote_security.printable import printable
 
 if TYPE_CHECKING:
     from cenote import CaveAgent
@@ -42,6 +45,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="NAME=PATH",
         help="a file that the agent gets as a variable; may be given several times",
     )
+    parser.add_argument(
+        "--encoding",
+        type=data_encoding,
+        metavar="NAME",
+        help="of the text in --data files, such as cp1252 (default: UTF-8, or what a byte-order mark says)",
+    )
     parser.add_argument("--skills", type=Path, metavar="DIR", help="a folder of skills")
     parser.add_argument("--max-steps", type=int, default=10, metavar="N", help="default %(default)s")
     parser.add_argument("--json", action="store_true", help="print one JSON object per event")
@@ -53,22 +62,27 @@ def handle(arguments: argparse.Namespace) -> int:
     from cenote import CaveAgent
     from cenote.models import LiteLLMModel
     from cenote.runtime import PythonRuntime
+    from cenote.skills import SkillWarning
 
     if not arguments.model:
         raise UsageError("which model? name one with --model, or set CENOTE_MODEL; `cenote demo` needs none")
     screen = Screen()
     policy = policy_from(arguments)
     screen.progress("starting a jail")
-    variables = load_all(arguments.data)
+    variables = load_all([replace(file, encoding=arguments.encoding) for file in arguments.data])
     with PythonRuntime(
         sandbox=policy, security_checker=checker_from(arguments), variables=variables
     ) as runtime:
-        agent = CaveAgent(
-            LiteLLMModel(model_id=arguments.model),
-            runtime=runtime,
-            max_steps=arguments.max_steps,
-            skills_dir=arguments.skills,
-        )
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", SkillWarning)
+            agent = CaveAgent(
+                LiteLLMModel(model_id=arguments.model),
+                runtime=runtime,
+                max_steps=arguments.max_steps,
+                skills_dir=arguments.skills,
+            )
+        for warning in caught:
+            screen.note(f"cenote: warning: {printable(str(warning.message))}")
         return asyncio.run(follow(agent, arguments.task, screen, as_json=arguments.json))
 
 
@@ -78,6 +92,9 @@ def load_all(files: list[DataFile]) -> list[Variable]:
 
     if not files:
         return []
+    names = [file.name for file in files]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise UsageError(f"--data gives {twice[0]!r} more than one file; name each variable once")
     with PythonRuntime() as scratch:
         return [load(file, scratch) for file in files]
 

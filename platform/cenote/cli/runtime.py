@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from cenote.cli import runtime_exec, runtime_fork, runtime_history, runtime_places, runtime_snapshots
 from cenote.cli.exit_status import ExitStatus
@@ -16,12 +16,16 @@ from cenote.cli.runtime_facts import as_data
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import BOLD, Screen
 from cenote_security.errors import CenoteError, UsageError
+from cenote_security.printable import shown_size
 
 if TYPE_CHECKING:
     from cenote.harness.moment import LiveVariable
     from cenote_worker.results import SnapshotInfo
 
-_COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id")
+_COLUMNS = ("name", "state", "steps", "clients", "created", "parent", "id", "reason")
+_WHERE_ANY = ("parent", "reason")
+"""Columns that are left out where no runtime has anything there."""
+
 _TITLES = {"steps": "last step"}
 """What a number means that is none of how many: a branch counts on from where its parent stood."""
 
@@ -68,6 +72,10 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     add_policy_options(parser, rules=False)
 
 
+_SIZES: Final = frozenset({"memory", "disk", "output"})
+"""Limits of a policy that are bytes; JSON has them as they are."""
+
+
 def list_all(arguments: argparse.Namespace) -> int:
     screen = Screen()
     with platform_line(meant(arguments.address)) as line:
@@ -111,7 +119,7 @@ def show(arguments: argparse.Namespace) -> int:
     for key, value in found.items():
         for name, part in value.items() if isinstance(value, dict) else [(key, value)]:
             if part is not None:
-                screen.line(f"{_TITLES.get(name, name):<16} {part}")
+                screen.line(f"{_TITLES.get(name, name):<16} {shown_size(part) if name in _SIZES else part}")
     states, variables = there or ((), ())
     for state in states:
         screen.line(f"{'kept':<16} {runtime_snapshots.as_line(state)}")
@@ -147,7 +155,9 @@ def _table(found: list[dict[str, Any]], screen: Screen) -> None:
     if not found:
         screen.note("no runtimes; `cenote runtime create NAME` makes one")
         return
-    columns = [column for column in _COLUMNS if column != "parent" or any(each["parent"] for each in found)]
+    columns = [
+        column for column in _COLUMNS if column not in _WHERE_ANY or any(each[column] for each in found)
+    ]
     titles = [_TITLES.get(column, column) for column in columns]
     rows = [titles, *([str(each[column]) for column in columns] for each in found)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

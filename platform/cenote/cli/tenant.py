@@ -63,6 +63,7 @@ def create(arguments: argparse.Namespace) -> int:
 
 
 def list_all(arguments: argparse.Namespace) -> int:
+    from cenote.gateway.quota import Quota, shown
     from cenote.gateway.quota_book import QuotaBook
     from cenote.gateway.tenants import Tenants
 
@@ -84,14 +85,17 @@ def list_all(arguments: argparse.Namespace) -> int:
         screen.line(json.dumps(found, indent=2))
         return ExitStatus.OK
     for each in found:
-        limits = " ".join(f"{quota}<={bound}" for quota, bound in each["limits"].items()) or "no limits"
+        bounds = each["limits"].items()
+        limits = (
+            ", ".join(f"{quota} <= {shown(Quota(quota), bound)}" for quota, bound in bounds) or "no limits"
+        )
         screen.line(f"{each['name']}  {each['id']}  {'open' if each['open'] else 'closed'}  {limits}")
     return ExitStatus.OK
 
 
 def limit(arguments: argparse.Namespace) -> int:
     from cenote.gateway.audit.events import Subject, tenant_changed
-    from cenote.gateway.quota import Quota
+    from cenote.gateway.quota import Quota, shown
     from cenote.gateway.quota_book import QuotaBook
     from cenote.gateway.tenants import Tenants
 
@@ -100,7 +104,9 @@ def limit(arguments: argparse.Namespace) -> int:
     with records() as database:
         tenant = Tenants(database).get(arguments.name)
         QuotaBook(database).set_limit(tenant.id, quota, bound)
-        change = f"{quota.value} <= {bound}" if bound is not None else f"{quota.value} not limited"
+        change = (
+            f"{quota.value} <= {shown(quota, bound)}" if bound is not None else f"{quota.value} not limited"
+        )
         note(database, tenant_changed(Subject(tenant=tenant.id), change, tenant.name))
     Screen().line(f"{arguments.name}: {change}")
     return ExitStatus.OK

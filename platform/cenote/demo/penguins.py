@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from cenote import tokens
@@ -14,9 +15,10 @@ from cenote.demo.mending import show_mending
 from cenote.demo.team import Models, Team, open_team
 from cenote.models import LiteLLMModel, ScriptedModel
 from cenote.terminal.screen import BOLD, DIM, Screen
-from cenote_security.errors import UnknownNameError, UsageError
+from cenote_security.errors import UnavailableError, UnknownNameError, UsageError
 from cenote_worker.results import VariableInfo
 
+LIBRARIES = ("numpy", "pandas", "matplotlib")
 PNG = b"\x89PNG\r\n\x1a\n"
 HANDOVERS = (
     ("raw", "client", "orchestrator"),
@@ -30,8 +32,10 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
 
     Then patches an analysis and has it crash. Puts the figure into `folder`. True when the agents answered and left
     findings and a figure, the patch was applied, and the crash took nothing with it.
-    Raises UsageError when the folder cannot be written, before any model is asked, and what models and jails raise.
+    Raises UsageError when the folder cannot be written, and UnavailableError without the libraries that the demo
+    uses, before any model is asked; and what models and jails raise.
     """
+    need_libraries()
     path = figure_path(folder)
     who = (
         f"the model {model}" if model else "scripted models: their words are canned, their code runs for real"
@@ -48,6 +52,14 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
         done = save_figure(team, path, screen) and response.status.value == "success"
         print_ledger(team, screen)
     return show_mending(screen) and done
+
+
+def need_libraries() -> None:
+    """Raises UnavailableError for libraries that the demo's code uses and that are not installed."""
+    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
+        raise UnavailableError(
+            f"the demo needs {', '.join(missing)}, not installed here: pip install 'cenote[data]'"
+        )
 
 
 def choose_models(name: str | None) -> Models:

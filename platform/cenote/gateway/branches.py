@@ -15,7 +15,7 @@ from cenote.gateway.audit.events import access_decided, runtime_created
 from cenote.gateway.bounds import check_lease
 from cenote.gateway.nodes import Newcomer, Nodes
 from cenote.gateway.principal import Principal
-from cenote.gateway.registry import ID_PREFIX, MAX_KEY, Registry, hold_of, subject_of
+from cenote.gateway.registry import ID_PREFIX, MAX_KEY, Registry, subject_of
 from cenote.gateway.runtimes import Parent, RuntimeRecord
 from cenote.gateway.stores import Stores
 from cenote_proto.v1 import runtime_pb2
@@ -88,7 +88,7 @@ class Branches:
         try:
             for place, name in enumerate(names):
                 admitted.append(self._add(parent, name, born, place, wish.lease))
-                self._stores.quotas.reserve(hold_of(admitted[-1], _policy(parent)))
+                self._registry.reserve(admitted[-1], _policy(parent))
         except BaseException:
             for record in admitted:
                 self._registry.take_back(record)

@@ -9,8 +9,9 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from cenote_security.errors import QuotaExceededError, UsageError
+from cenote_security.errors import THOUSANDTHS, QuotaExceededError, UsageError
 from cenote_security.ids import TenantId
+from cenote_security.printable import shown_size
 from cenote_worker.tenancy.shared_quota import REMEDIES, UNITS, Limits, SharedQuota
 
 
@@ -33,7 +34,7 @@ class Quota(StrEnum):
 
 _UNITS: Final = {
     Quota.MEMORY: "bytes",
-    Quota.CPUS: "thousandths of a CPU",
+    Quota.CPUS: THOUSANDTHS,
     Quota.STORED: UNITS[SharedQuota.STORED],
 }
 
@@ -108,6 +109,11 @@ class QuotaLedger:
     def hold(self, key: str) -> Hold | None:
         return self._holds.get(key)
 
+    def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
+        """What has some of a quota, most of it first."""
+        found = [hold for hold in self._holds.values() if hold.tenant == tenant and hold.amounts.get(quota)]
+        return sorted(found, key=lambda hold: -hold.amounts[quota])
+
     def lasting(self) -> list[Hold]:
         """Those of things that outlive the gateway."""
         return [hold for hold in self._holds.values() if hold.lasting]
@@ -137,6 +143,18 @@ class QuotaLedger:
 
 def _exceeded(quota: Quota, used: int, asked: int, limit: int) -> QuotaExceededError:
     return QuotaExceededError(quota.value, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])
+
+
+def unit_of(quota: Quota) -> str:
+    return _UNITS.get(quota, "")
+
+
+def shown(quota: Quota, amount: int) -> str:
+    """An amount in words."""
+    unit = _UNITS.get(quota, "")
+    if unit == "bytes":
+        return shown_size(amount)
+    return f"{amount / 1000:g} CPUs" if unit == THOUSANDTHS else str(amount)
 
 
 def shared(limits: Amounts) -> Limits:

@@ -65,6 +65,23 @@ class QuotaBook:
                 self._ledger.release(hold.key)
                 raise
 
+    def holds(self, key: str) -> bool:
+        """Whether the thing has a part of the quotas."""
+        with self._lock:
+            return self._ledger.hold(key) is not None
+
+    def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
+        """What has some of a quota, most of it first."""
+        with self._lock:
+            return self._ledger.holders(tenant, quota)
+
+    def hold_again(self, hold: Hold) -> None:
+        """For a thing that was taken for gone, and is there: it takes its part, whatever the limits are."""
+        with self._lock:
+            if self._ledger.hold(hold.key) is None:
+                self._ledger.reserve(hold, UNLIMITED)
+                self._write(hold)
+
     def settle(self, key: str, amounts: Amounts) -> None:
         """Says what the thing really takes.
 

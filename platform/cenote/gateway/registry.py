@@ -22,9 +22,11 @@ from cenote.gateway.principal import Principal
 from cenote.gateway.quota import Hold, Quota, shared
 from cenote.gateway.runtimes import RuntimeRecord
 from cenote.gateway.stores import Stores
+from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import (
     CenoteError,
     EntryExistsError,
+    QuotaExceededError,
     RejectedError,
     UnavailableError,
     UnknownRuntimeError,
@@ -42,6 +44,9 @@ ID_PREFIX: Final = "rt_"
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 200
 """Runtimes of one page: each is asked of its node."""
+
+LOST_AT_ONCE: Final = 50
+"""Runtimes that each `sweep` asks after, of those that no lease ends."""
 
 _GONE: Final = (
     "its machine or the platform was stopped, or all processes that held it were killed together, "
@@ -77,6 +82,7 @@ class Registry:
         self._preloads = tuple(preloads)
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
+        self._looked_at = ""
         self._remains: dict[RuntimeId, RuntimeRecord] = {}
         """What could not be made, nor be taken back yet, since whoever may have something of it does not answer."""
 
@@ -107,11 +113,29 @@ class Registry:
             hibernate_after=wish.hibernate_after,
         )
         try:
-            self._stores.quotas.reserve(hold_of(record, policy))
+            self.reserve(record, policy)
         except BaseException:
             self.take_back(record)
             raise
         return record, True
+
+    def reserve(self, record: RuntimeRecord, policy: SandboxPolicy) -> None:
+        """Its part of the quotas; what lost runtimes of the tenant still have of them is given up first.
+
+        Raises QuotaExceededError.
+        """
+        hold = hold_of(record, policy)
+        try:
+            self._stores.reserve(hold)
+        except QuotaExceededError:
+            kept = self._stores.quotas.used(record.tenant)
+            for other in self._stores.runtimes.of(record.tenant):
+                if other.made and self._stores.quotas.holds(other.id):
+                    with suppress(CenoteError):
+                        self.facts(other)
+            if self._stores.quotas.used(record.tenant) == kept:
+                raise
+            self._stores.reserve(hold)
 
     def take_back(self, record: RuntimeRecord) -> None:
         """Of what was admitted, and not begun; where the database is away by now, each `sweep` tries again."""
@@ -210,6 +234,8 @@ class Registry:
             return RuntimeFacts(state="lost", reason=_UNENDED if record.id in self._remains else _BEING_MADE)
         try:
             facts = self._nodes.runtime(record.id)
+            if facts.state != "lost" and not self._stores.quotas.holds(record.id):
+                self._stores.quotas.hold_again(hold_of(record, _policy(record)))
             return self._asleep(record) if record.durable and facts.state == "lost" else facts
         except (UnknownRuntimeError, NodeLeftError) as error:
             if record.durable:
@@ -217,6 +243,7 @@ class Registry:
             if isinstance(error, NodeLeftError):
                 raise
             if not record.lease:
+                self._stores.quotas.release(record.id)  # it takes up nothing but its name
                 return RuntimeFacts(state="lost", reason=_GONE)
             self._forget(Subject(tenant=record.tenant, runtime=record.id), record, "its lease ran out")
             raise UnknownRuntimeError(record.name) from None
@@ -276,6 +303,7 @@ class Registry:
             self._nodes.clear(self._stores.runtimes.ids)
         except CenoteError as error:
             log.warning("a machine that was away cannot be cleared yet: %s", error)
+        self._look_for_lost()
         for record in self._stores.runtimes.leased():
             try:
                 if self.facts(record).lost_for > record.lease:
@@ -285,6 +313,15 @@ class Registry:
                 continue
             except CenoteError as error:
                 log.warning("%s cannot be asked after: %s", record.id, error)
+
+    def _look_for_lost(self) -> None:
+        """Lost runtimes give up their quotas. Some at a time, since each is asked of its machine."""
+        some = self._stores.runtimes.lasting(self._looked_at, LOST_AT_ONCE)
+        self._looked_at = some[-1].id if len(some) == LOST_AT_ONCE else ""
+        for record in some:
+            if self._stores.quotas.holds(record.id):
+                with suppress(CenoteError):  # a machine that does not answer may still have it
+                    self.facts(record)
 
     def _known(self, principal: Principal, wish: Wish) -> RuntimeRecord | None:
         runtimes = self._stores.runtimes
@@ -323,7 +360,8 @@ class Registry:
         self._stores.quotas.release(record.id)  # last: where that fails, the next sweep does it
 
     def _end(self, record: RuntimeRecord) -> None:
-        with suppress(UnknownRuntimeError):  # it never came to be there, or has ended by itself
+        # It was never there, has ended by itself, or its machine took it along: `clear` ends it if that returns.
+        with suppress(UnknownRuntimeError, NodeLeftError):
             self._nodes.delete(record.id)
         self._stores.states.remove(record)
         with self._lock:
@@ -364,6 +402,10 @@ def _message(policy: SandboxPolicy) -> bytes:
     if len(message) > MAX_POLICY:
         raise RejectedError(f"a policy has up to {MAX_POLICY} bytes, with its environment; this one has more")
     return message
+
+
+def _policy(record: RuntimeRecord) -> SandboxPolicy:
+    return policies.from_message(runtime_pb2.Policy.FromString(record.policy))
 
 
 def hold_of(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:

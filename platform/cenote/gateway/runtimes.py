@@ -147,6 +147,10 @@ class Runtimes:
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND id = ?"
         return _record(self._database.row(sql, tenant, runtime), runtime)
 
+    def name_of_any(self, runtime: RuntimeId) -> str:
+        """Of whichever tenant it is. For the gateway itself. Raises UnknownRuntimeError."""
+        return _record(self._database.row("SELECT * FROM runtimes WHERE id = ?", runtime), runtime).name
+
     def by_request(self, tenant: TenantId, key: str) -> RuntimeRecord | None:
         """What a request with this key has made before, if it did."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND request_key = ?"
@@ -166,6 +170,17 @@ class Runtimes:
         """All tenants': those that may end by themselves. For the gateway itself."""
         sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
         return [_record(row, "") for row in self._database.rows(sql)]
+
+    def lasting(self, after: str, limit: int) -> list[RuntimeRecord]:
+        """All tenants': those that no lease ends, and that end with their machine. For the gateway itself.
+
+        By id, those after `after`.
+        """
+        sql = (
+            "SELECT * FROM runtimes WHERE lease = 0 AND durable = 0 AND made IS NOT NULL AND id > ? "
+            "ORDER BY id LIMIT ?"
+        )
+        return [_record(row, "") for row in self._database.rows(sql, after, limit)]
 
     def ids(self) -> list[RuntimeId]:
         """All tenants'. For the gateway itself."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack
-from typing import Self
+from contextlib import ExitStack, suppress
+from typing import Final, Self
 
 from cenote.gateway.access import Access
 from cenote.gateway.audit.chain import START
@@ -16,6 +16,7 @@ from cenote.gateway.database_place import database_place
 from cenote.gateway.jobs.table import Jobs
 from cenote.gateway.jobs.tasks import Tasks
 from cenote.gateway.notices import Notices
+from cenote.gateway.quota import Hold, Quota, shown, unit_of
 from cenote.gateway.quota_book import QuotaBook
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.state_folder import StateFolder
@@ -26,7 +27,12 @@ from cenote.gateway.teams.table import Teams
 from cenote.gateway.tenants import Tenants
 from cenote.gateway.tokens import Tokens
 from cenote_security.capability import KEY_BYTES, MasterKey
+from cenote_security.errors import CenoteError, QuotaExceededError
+from cenote_security.ids import JobId, RuntimeId, TeamId
 from cenote_security.secret_files import kept_secret
+
+MOST_NAMED: Final = 3
+"""Holders of a quota that a refusal names."""
 
 
 class Stores:
@@ -71,6 +77,35 @@ class Stores:
     def release_holds(self) -> None:
         """Of what is gone."""
         self.quotas.release_all_but(lambda: {*self.runtimes.ids(), *self.teams.ids(), *self.jobs.ids()})
+
+    def reserve(self, hold: Hold) -> None:
+        """A part of the quotas. Raises QuotaExceededError, which names what has them; see QuotaBook.reserve."""
+        try:
+            self.quotas.reserve(hold)
+        except QuotaExceededError as error:
+            quota = Quota(error.quota)
+            holders = self.quotas.holders(hold.tenant, quota)
+            if not holders:
+                raise
+            shares = [self._share(one, quota) for one in holders[:MOST_NAMED]]
+            more = f" and {len(holders) - len(shares)} more" if len(holders) > len(shares) else ""
+            error.remedy = f"it is held by {', '.join(shares)}{more}: {error.remedy}"
+            error.args = (*error.args[:-1], error.remedy)
+            raise
+
+    def _share(self, hold: Hold, quota: Quota) -> str:
+        amount = f" ({shown(quota, hold.amounts[quota])})" if unit_of(quota) else ""
+        return f"{self._name(hold.key)}{amount}"
+
+    def _name(self, key: str) -> str:
+        """What its owner calls a thing that holds quotas."""
+        with suppress(CenoteError):
+            return self.runtimes.name_of_any(RuntimeId(key))
+        with suppress(CenoteError):
+            return self.teams.of_all(TeamId(key)).name
+        with suppress(CenoteError):
+            return self.jobs.of_all(JobId(key)).name or key
+        return key
 
     def close(self) -> None:
         """Closing twice is fine."""

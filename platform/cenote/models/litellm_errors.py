@@ -13,12 +13,17 @@ from cenote.models.errors import (
     ModelRequestError,
     ModelResponseError,
     ModelUnavailableError,
+    missing_key,
 )
-from cenote.models.litellm_library import load
+from cenote.models.litellm_library import load, missing_keys
 from cenote.models.refusal import Refusal, bounded, error_code, refusal_in_stream
 from cenote.models.retry import retry_after
 
 _PREFIX = re.compile(r"^((litellm\.)?\w*(Error|Exception|Timeout): |\w*Exception - )+")
+_NO_PROVIDER = re.compile(r"LLM Provider NOT provided.*?You passed model=(\S+)", re.DOTALL)
+_TRACEBACK = re.compile(r"\s*Traceback \(most recent call last\).*", re.DOTALL)
+_NO_REASON = re.compile(r"Error code: \d+")
+_OBJECT = re.compile(r" ssl:(<[^>]*>|\w+)")
 _MALFORMED = (ValueError, TypeError, AttributeError, LookupError)
 
 
@@ -47,6 +52,22 @@ def model_error(error: Exception, redact: Redact) -> ModelError:
     code = _event_code(causes)
     refusal = refusal_in_stream({"message": message, "code": code}) if code else _refusal(causes, message)
     return refusal.error(redact)
+
+
+def without_key(failure: ModelError, model_id: str, provider: str | None, *, elsewhere: bool) -> ModelError:
+    """What a request that was sent without a key has failed of: of that, if its provider wants one.
+
+    elsewhere: the request went to a server that the caller named, which may be one that wants no key.
+    """
+    unsent = isinstance(failure, ModelUnavailableError) and failure.status is None
+    if (elsewhere and unsent) or failure.status not in (None, 401, 403, 500):
+        return failure
+    if not (names := missing_keys(model_id, provider)):
+        return failure
+    # LiteLLM lists what belongs together, such as a pair of AWS, and variables of which one is enough.
+    one_will_do = all(name.endswith("_API_KEY") for name in names)
+    listed = (" or " if one_will_do else " and ").join(names)
+    return missing_key(model_id, f"set {listed} in the environment, or give `api_key=`")
 
 
 def _is_misconfigured(causes: Sequence[BaseException]) -> bool:
@@ -78,7 +99,11 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _message(causes: Sequence[BaseException]) -> str:
     """The server's own words, without the names that LiteLLM puts before them."""
     text = str(getattr(causes[0], "message", "") or causes[0])
-    return _PREFIX.sub("", text) or type(causes[0]).__name__
+    if unknown := _NO_PROVIDER.search(text):
+        return f"no provider is known for the model {unknown[1]}"
+    text = _OBJECT.sub("", _TRACEBACK.sub("", text))
+    text = _PREFIX.sub("", text) or type(causes[0]).__name__
+    return "" if _NO_REASON.fullmatch(text) else text
 
 
 def _refusal(causes: Sequence[BaseException], message: str) -> Refusal:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import AsyncGenerator, Sequence
 from types import ModuleType
@@ -14,6 +15,8 @@ from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailabl
 
 _UNFINISHED = "Stream ended before a finish_reason"
 """LiteLLM's words for it, which it gives no type of its own: an answer is an interrupted one where they change."""
+
+_SECRET = re.compile("KEY|TOKEN|SECRET")
 
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
 
@@ -52,6 +55,18 @@ def load() -> ModuleType:
     return litellm
 
 
+def missing_keys(model_id: str, provider: str | None) -> list[str]:
+    """The variables in which LiteLLM looks for the provider's key, when none of them is set."""
+    library = load()
+    name = f"{provider}/{model_id}" if provider and not model_id.startswith(f"{provider}/") else model_id
+    kind = name.partition("/")[0]
+    if library.api_key or getattr(library, f"{kind}_key", None):  # set by the program itself
+        return []
+    found = library.validate_environment(model=name)
+    names = [] if found["keys_in_environment"] else [str(name) for name in found["missing_keys"]]
+    return names if any(_SECRET.search(name) for name in names) else []  # an address alone is no key
+
+
 def is_whole(stream: LiteLLMStream, failure: ModelError) -> bool:
     """Whether an answer is all there although LiteLLM has failed: the line was lost behind its finish reason, or the
     server has ended it properly without one, which other clients take for an answer, and LiteLLM no longer does.
@@ -71,7 +86,7 @@ def keep_to_the_facts(stream: LiteLLMStream, completion: Completion) -> None:
     if (reason := _finish_reason(stream)) is None:
         completion.finish_reason = None
         if not completion.text:
-            raise ModelResponseError("the server sent no answer")
+            raise ModelResponseError("the server sent no answer; is `api_base` right? Many end in /v1")
     elif completion.finish_reason is None:  # LiteLLM was yet to pass it on
         completion.finish_reason = reason
 

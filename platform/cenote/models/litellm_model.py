@@ -69,7 +69,7 @@ class LiteLLMModel(RemoteModel):
     ) -> AsyncGenerator[str, None]:
         import asyncio
 
-        from cenote.models.litellm_errors import model_error
+        from cenote.models.litellm_errors import model_error, without_key
         from cenote.models.litellm_library import is_whole, keep_to_the_facts, load
 
         library = await asyncio.to_thread(load)  # the first time takes seconds
@@ -82,6 +82,9 @@ class LiteLLMModel(RemoteModel):
                         yield delta
         except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
             failure = model_error(error, self.redact)
+            if stream is None and not (self._credentials.api_key or self._credentials.extra):
+                elsewhere = bool({"api_base", "base_url"} & self._parameters.keys())
+                failure = without_key(failure, self.model_id, self._provider, elsewhere=elsewhere)
             if stream is None or not is_whole(stream, failure):
                 # `from None`: the original may carry the request, and with it the key.
                 raise failure from None

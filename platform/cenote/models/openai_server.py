@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from cenote.models.completion import Completion, wire_messages
 from cenote.models.credentials import Credentials
-from cenote.models.errors import ModelResponseError, ModelUnavailableError
+from cenote.models.errors import ModelResponseError, ModelUnavailableError, missing_key
 from cenote.models.messages import Message
 from cenote.models.refusal import read_refusal
 from cenote.models.remote import RemoteModel
@@ -98,6 +98,10 @@ class OpenAIServerModel(RemoteModel):
     ) -> AsyncGenerator[str, None]:
         import httpx  # slow to import
 
+        if self._base_url == OPENAI_URL and not self._has_key():
+            raise missing_key(
+                self.model_id, "set OPENAI_API_KEY in the environment, or give `api_key=` or `base_url=`"
+            )
         try:
             # A client of its own for each request: a client is bound to one event loop, a model is not.
             async with self._client() as client, self._post(client, messages) as response:
@@ -108,6 +112,10 @@ class OpenAIServerModel(RemoteModel):
         except httpx.RequestError as error:
             # `from None`: the original carries the request, and with it the key.
             raise self._unavailable(error) from None
+
+    def _has_key(self) -> bool:
+        named = {name.lower() for name in self._credentials.extra}
+        return bool(self._credentials.api_key or "authorization" in named)
 
     def _client(self) -> httpx.AsyncClient:
         import httpx

@@ -34,6 +34,7 @@ _TOO_LONG = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _WEB_PAGE = re.compile(r"<(!doctype|html|head|body)\b", re.IGNORECASE)
+_PAGE = "a web page came instead of an answer: check the base URL; many end in /v1"
 _NOT_ABOUT_LENGTH = frozenset({401, 403, 404, 429})
 
 
@@ -57,9 +58,13 @@ class Refusal:
         code = redact(self.code)[:MAX_CODE] if self.code else None
         if self._too_long():
             return ContextLengthError(message, status=self.status, code=code)
+        page = _PAGE if _WEB_PAGE.search(self.message) else ""
         if not self._temporary():
-            return ModelRequestError(message, status=self.status, code=code)
+            refused = ModelRequestError(message, status=self.status, code=code)
+            refused.advice = page
+            return refused
         error = ModelUnavailableError(message, status=self.status, code=code)
+        error.advice = page
         error.retry_after = self.retry_after
         return error
 

@@ -17,6 +17,7 @@ MAX_ERROR_BODY = 64 * 2**10
 """Bytes of an error response that are read; its reason stands at the beginning."""
 
 _LAST_EVENT = "[DONE]"
+_PAGE = "a web page came instead of an answer; is the base URL right? Many end in /v1"
 
 
 async def read_answer(response: httpx.Response, completion: Completion) -> AsyncGenerator[str, None]:
@@ -44,6 +45,8 @@ async def read_error(response: httpx.Response) -> str:
 
 async def _whole(response: httpx.Response, completion: Completion) -> str:
     body = await _read(response, MAX_ANSWER)
+    if _is_markup(body):
+        raise ModelResponseError(_PAGE)
     text = completion.absorb_json(body.decode("utf-8", "replace"))
     if completion.finish_reason is None and not text:
         raise ModelResponseError("the server sent JSON that holds no answer")
@@ -55,8 +58,12 @@ async def _events(response: httpx.Response, completion: Completion) -> AsyncGene
     import httpx
 
     parser = EventParser()
+    begun = False
     try:
         async for data in response.aiter_bytes():
+            if not begun and _is_markup(data):
+                raise ModelResponseError(_PAGE)
+            begun = begun or bool(data.strip())
             for event in parser.feed(data):
                 yield event
     except httpx.RequestError:
@@ -64,6 +71,11 @@ async def _events(response: httpx.Response, completion: Completion) -> AsyncGene
             raise
     for event in parser.finish():
         yield event
+
+
+def _is_markup(body: bytes) -> bool:
+    """Whether it begins as a page does, which no event and no JSON document can."""
+    return body.lstrip().startswith(b"<")
 
 
 async def _read(response: httpx.Response, limit: int) -> bytes:

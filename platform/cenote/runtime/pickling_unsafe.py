@@ -15,6 +15,7 @@ import types
 from collections.abc import Callable, Collection, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from cenote.runtime import records
 from cenote.runtime.records import reducer_of, refuse_code
 from cenote_security.collector import collector_off
 from cenote_security.errors import NotCopiedError, NotTransferableError
+from cenote_security.walls.interpreter import is_installed
 from cenote_worker.classes_by_value_unsafe import reduced_class
 from cenote_worker.code_versions import of_this_version
 from cenote_worker.content import Content
@@ -37,6 +39,8 @@ from cenote_worker.tensors_unsafe import reduced_tensor
 
 _OF_MODULES = (type, types.FunctionType, *LATE_TYPES)
 """What is pickled as a name in a module where that can be."""
+
+_COMPILED = tuple(EXTENSION_SUFFIXES)
 
 _FILES = (io.TextIOWrapper, io.BufferedIOBase, io.RawIOBase)
 
@@ -245,7 +249,22 @@ def _is_foreign(name: str, module: types.ModuleType) -> bool:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or name.partition(".")[0] in _OURS:
         return False
-    return not file.startswith(_VISIBLE)
+    return not (file.startswith(_VISIBLE) or is_installed(file, sys.path) or _is_compiled(name))
+
+
+def _is_compiled(name: str) -> bool:
+    """Whether a module is of a package with compiled parts, which no pickle can hold: it has to be installed."""
+    top = name.partition(".")[0]
+    return hasattr(sys.modules.get(top), "__path__") and _has_extensions(top, len(sys.modules))
+
+
+@functools.lru_cache(maxsize=512)
+def _has_extensions(package: str, _modules: int) -> bool:
+    """_modules: how many are loaded; asked again when there are more."""
+    folders = tuple(f"{folder}/" for folder in sys.modules[package].__path__)
+    parts = (module for name, module in list(sys.modules.items()) if name.startswith(f"{package}."))
+    files = (getattr(module, "__file__", None) for module in parts)
+    return any(type(file) is str and file.endswith(_COMPILED) and file.startswith(folders) for file in files)
 
 
 def _visible_prefixes() -> tuple[str, ...]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote.skills.errors import SkillError
+from cenote.skills.errors import SkillError, SkillWarning
 from cenote.skills.front_matter import parse
 from cenote.skills.injection_unsafe import load_exports
-from cenote.skills.skill import Skill, field_problems
+from cenote.skills.skill import MAX_DESCRIPTION, Skill, compatibility_problem, field_problems
 from cenote.skills.skill_files import INJECTION_FILE, SKILL_FILE, read_text
 
 T = TypeVar("T")
@@ -25,36 +26,73 @@ class SkillDiscovery:
     def from_file(cls, path: str | Path) -> Skill:
         """The skill of one SKILL.md; its folder's injection.py is run, in this process.
 
-        Raises SkillError, which names the file and the line or the field.
+        Raises SkillError, which names the file and the line or the field. A SkillWarning names what a skill can do
+        without: a description that is too long is cut, an optional field that makes no sense is left out.
         """
-        path = Path(path)
-        text = _located(path, lambda: parse(read_text(path)))
-        problems = _problems(text.fields)
-        if problems:
-            raise SkillError(*(f"{path}: {problem}" for problem in problems))
-        exports = _exports(path.parent / INJECTION_FILE, str(text.fields["name"]))
-        return _skill(path, text.fields, text.body, exports)
+        skill, notes = _read(Path(path))
+        _warn(notes)
+        return skill
 
     @classmethod
     def from_directory(cls, directory: str | Path) -> list[Skill]:
         """The skills of a folder: its own, and those of the folders in it, by name of the folder.
 
-        Raises SkillError with the problems of all of them at once.
+        A skill that cannot be read is left out with a SkillWarning. Raises SkillError, with the problems of all, if
+        none of them can.
         """
         directory = Path(directory)
         if not directory.is_dir():
             raise SkillError(f"{directory}: no such folder of skills")
-        skills: list[Skill] = []
+        skills: dict[str, Skill] = {}
         problems: list[str] = []
+        notes: list[str] = []
         for path in sorted([*directory.glob(SKILL_FILE), *directory.glob(f"*/{SKILL_FILE}")]):
             try:
-                skills.append(cls.from_file(path))
+                skill, found = _read(path)
             except SkillError as error:
                 problems += error.problems
-        problems += _doubles(skills)
-        if problems:
+                continue
+            notes += found
+            if (first := skills.setdefault(skill.name, skill)) is not skill:
+                problems.append(f"{path.parent}: name: {skill.name!r} is also that of {first.directory}")
+        if problems and not skills:
             raise SkillError(*problems)
-        return skills
+        _warn([*(f"{problem}; this skill is left out" for problem in problems), *notes])
+        return list(skills.values())
+
+
+def _warn(notes: Sequence[str]) -> None:
+    for note in notes:
+        warnings.warn(note, SkillWarning, stacklevel=3)
+
+
+def _read(path: Path) -> tuple[Skill, list[str]]:
+    """A skill, and what was amended. Raises SkillError."""
+    text = _located(path, lambda: parse(read_text(path)))
+    fields, amended = _amended(text.fields)
+    problems = _problems(fields)
+    if problems:
+        raise SkillError(*(f"{path}: {problem}" for problem in problems))
+    exports = _exports(path.parent / INJECTION_FILE, str(fields["name"]))
+    return _skill(path, fields, text.body, exports), [f"{path}: {note}" for note in amended]
+
+
+def _amended(fields: Mapping[str, object]) -> tuple[dict[str, object], list[str]]:
+    """The fields as they can be used, and what was done to them."""
+    fields, notes = dict(fields), []
+    description = fields.get("description")
+    if isinstance(description, str) and len(description) > MAX_DESCRIPTION:
+        fields["description"] = f"{description[: MAX_DESCRIPTION - 1].rstrip()}…"
+        notes.append(
+            f"description: {len(description)} characters, of which {MAX_DESCRIPTION} are used; say it in fewer words"
+        )
+    if not isinstance(fields.get("metadata") or {}, dict):
+        del fields["metadata"]
+        notes.append("metadata: left out, since it has no fields with texts, such as `version: '1.0'`")
+    if problem := compatibility_problem(fields.get("compatibility")):
+        del fields["compatibility"]
+        notes.append(f"{problem}; it is left out")
+    return fields, notes
 
 
 def _skill(path: Path, fields: Mapping[str, object], body: str, exports: tuple[Injectable, ...]) -> Skill:
@@ -88,12 +126,10 @@ def _tools(value: object) -> tuple[str, ...]:
 
 def _problems(fields: Mapping[str, object]) -> list[str]:
     missing = [name for name in ("name", "description") if fields.get(name) is None]
-    problems = [f"{name}: missing" for name in missing]
-    found = field_problems(fields.get("name"), fields.get("description"), fields.get("compatibility"))
-    problems += [problem for problem in found if problem.partition(":")[0] not in missing]
-    if not isinstance(fields.get("metadata") or {}, dict):
-        problems.append("metadata: must be fields with texts")
-    return problems
+    found = field_problems(fields.get("name"), fields.get("description"), None)
+    return [f"{name}: missing" for name in missing] + [
+        problem for problem in found if problem.partition(":")[0] not in missing
+    ]
 
 
 def _exports(path: Path, name: str) -> tuple[Injectable, ...]:
@@ -106,13 +142,3 @@ def _located(path: Path, read: Callable[[], T]) -> T:
         return read()
     except SkillError as error:
         raise SkillError(*(f"{path}: {problem}" for problem in error.problems)) from error.__cause__
-
-
-def _doubles(skills: list[Skill]) -> list[str]:
-    seen: dict[str, Skill] = {}
-    problems = []
-    for skill in skills:
-        first = seen.setdefault(skill.name, skill)
-        if first is not skill:
-            problems.append(f"{skill.directory}: name: {skill.name!r} is also that of {first.directory}")
-    return problems

@@ -1,4 +1,4 @@
-"""Errors of skills."""
+"""Errors of skills, and warnings."""
 
 from __future__ import annotations
 
@@ -17,3 +17,7 @@ class SkillError(UsageError):
 
     def __str__(self) -> str:
         return "\n".join(self.problems)
+
+
+class SkillWarning(UserWarning):
+    """A skill was left out, or a field of it is not as it must be; its text names the file, the line and the fix."""

@@ -10,7 +10,8 @@ from types import MappingProxyType
 
 from cenote.runtime.injectables import Function, Injectable, Type, Variable
 from cenote.skills.errors import SkillError
-from cenote.skills.skill_files import has_files, read_file
+from cenote.skills.skill_files import files_along, has_files, read_bytes, read_file
+from cenote_worker.in_jail.skill_files import SkillFile
 
 MAX_NAME = 64
 MAX_DESCRIPTION = 1024
@@ -73,21 +74,44 @@ class Skill:
             raise SkillError(f"skill {self.name} has no files")
         return read_file(self.directory, path)
 
+    def read_bytes(self, path: str) -> bytes:
+        """A file in the skill's directory, whatever is in it. Raises SkillError as `read_file` does."""
+        if self.directory is None:
+            raise SkillError(f"skill {self.name} has no files")
+        return read_bytes(self.directory, path)
+
+    def files_along(self) -> tuple[SkillFile, ...]:
+        """The files that go with it into a runtime. Raises SkillError where they are too many, or cannot be read."""
+        return files_along(self.directory) if self.directory is not None else ()
+
 
 def field_problems(name: object, description: object, compatibility: object) -> list[str]:
     """What is wrong with these fields, one line each, beginning with the field's name."""
     problems = []
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
-        problems.append(
-            f"name: must be 1 to {MAX_NAME} lowercase letters, digits and single hyphens, not {name!r:.100}"
-        )
+        wanted = f"must be 1 to {MAX_NAME} lowercase letters, digits and single hyphens, not {name!r:.100}"
+        problems.append(f"name: {wanted}{_name_instead(name)}")
     if not isinstance(description, str) or not description.strip() or len(description) > MAX_DESCRIPTION:
         found = f"{len(description)} characters" if isinstance(description, str) else repr(description)
-        problems.append(f"description: must be a text of 1 to {MAX_DESCRIPTION} characters, not {found:.100}")
-    if compatibility is not None and not _is_text(compatibility, MAX_COMPATIBILITY):
-        problems.append(f"compatibility: must be a text of 1 to {MAX_COMPATIBILITY} characters")
+        fix = "" if isinstance(description, str) else "; put the text in quotes"
+        problems.append(
+            f"description: must be a text of 1 to {MAX_DESCRIPTION} characters, not {found:.100}{fix}"
+        )
+    if problem := compatibility_problem(compatibility):
+        problems.append(problem)
     return problems
 
 
-def _is_text(value: object, most: int) -> bool:
-    return isinstance(value, str) and 0 < len(value) <= most
+def compatibility_problem(compatibility: object) -> str:
+    """What is wrong with this field; empty if nothing."""
+    if compatibility is None or (
+        isinstance(compatibility, str) and 0 < len(compatibility) <= MAX_COMPATIBILITY
+    ):
+        return ""
+    return f"compatibility: must be a text of 1 to {MAX_COMPATIBILITY} characters"
+
+
+def _name_instead(name: object) -> str:
+    """A name like it that is allowed."""
+    words = re.sub(r"[^a-z0-9]+", "-", str(name).lower()).strip("-")[:MAX_NAME].strip("-")
+    return f"; write {words}" if words and isinstance(name, str | int) else ""

@@ -6,12 +6,21 @@ from itertools import islice
 from pathlib import Path
 
 from cenote.skills.errors import SkillError
+from cenote_worker.in_jail.skill_files import SkillFile
 
 SKILL_FILE = "SKILL.md"
 INJECTION_FILE = "injection.py"
 
 MAX_BYTES = 256 * 1024
 """Bytes of one file. The standard wants instructions below 5,000 tokens; ten times that is a mistake."""
+
+MAX_ALL_BYTES = 64 * 2**20
+"""Bytes of all files that go along with a skill into a runtime; a font is a megabyte."""
+
+MAX_FILES = 2_000
+"""Files that do."""
+
+_NEVER = frozenset({"__pycache__", ".git", ".hg", ".svn", ".DS_Store"})
 
 _MAX_LISTED = 50
 """Files named to a model that asked for one which is not there."""
@@ -38,7 +47,14 @@ def read_text(path: Path) -> str:
 
 def read_file(directory: Path, path: str) -> str:
     """The text of a file below a directory. Raises SkillError, fit for a model to read."""
-    root = directory.resolve()
+    target = _target(directory.resolve(), path)
+    try:
+        return read_text(target)
+    except SkillError as error:
+        raise SkillError(f"{path}: {error}") from None
+
+
+def _target(root: Path, path: str) -> Path:
     try:
         # Resolving first means that a symbolic link counts as where it leads.
         target = (root / path).resolve()
@@ -50,10 +66,43 @@ def read_file(directory: Path, path: str) -> str:
     if not is_file:
         listed = ", ".join(_files(root)) or "none"
         raise SkillError(f"the skill has no file {path!r:.200}; there are: {listed}")
+    return target
+
+
+def read_bytes(directory: Path, path: str) -> bytes:
+    """A file below a directory, whatever is in it. Raises SkillError, fit for a model to read."""
+    target = _target(directory.resolve(), path)
     try:
-        return read_text(target)
-    except SkillError as error:
-        raise SkillError(f"{path}: {error}") from None
+        with target.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise SkillError(f"{path}: {error.strerror or error}") from None
+    if len(data) > MAX_BYTES:
+        raise SkillError(f"{path}: larger than {MAX_BYTES // 1024} KiB")
+    return data
+
+
+def files_along(directory: Path) -> tuple[SkillFile, ...]:
+    """All files below a directory that its code may need; links that lead out of it, and what it imports here, not.
+
+    Raises SkillError for what is too much, or cannot be read.
+    """
+    root, size = directory.resolve(), 0
+    found: list[SkillFile] = []
+    for path in sorted(root.rglob("*")):
+        name = path.relative_to(root)
+        if _NEVER & set(name.parts) or str(name) in (SKILL_FILE, INJECTION_FILE):
+            continue
+        if not path.is_file() or not path.resolve().is_relative_to(root):
+            continue
+        size += path.stat().st_size
+        if len(found) >= MAX_FILES or size > MAX_ALL_BYTES:
+            raise SkillError(f"has more than {MAX_FILES} files, or {MAX_ALL_BYTES // 2**20} MiB")
+        try:
+            found.append(SkillFile(str(name), path.read_bytes(), bool(path.stat().st_mode & 0o111)))
+        except OSError as error:
+            raise SkillError(f"{name}: {error.strerror or error}") from None
+    return tuple(found)
 
 
 def has_files(directory: Path) -> bool:

@@ -17,6 +17,7 @@ import cenote_worker
 from cenote_worker.in_jail.cells import CellCompiler
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.results import Span
+from cenote_worker.tracking.own_modules import is_of_library, path_in_library
 
 __builtins__ = BUILTINS
 
@@ -31,7 +32,6 @@ _MOST_FILE_BYTES = 2_000_000
 _STANDARD = f"{Path(os.__file__).parent}/"
 _OURS = tuple(f"{Path(package.__file__ or '').parent}/" for package in (cenote_worker, cenote_security))
 _COMPILED = (".pyx", ".pxi", ".pxd")
-_SITE = ("/site-packages/", "/dist-packages/")
 
 _traceback_of = BaseException.__dict__["__traceback__"].__get__
 _known_lines = linecache.cache
@@ -109,14 +109,13 @@ def owner_of(filename: str) -> Owner:
         return "cenote"
     if filename.startswith((_STANDARD, "<frozen ", "<__array_function__")) or filename.endswith(_COMPILED):
         return "library"
-    return "library" if any(site in filename for site in _SITE) else "user"
+    return "library" if is_of_library(filename) else "user"
 
 
 def short_path(filename: str) -> str:
     """A library's file from its package on, a user's from the working directory on."""
-    for site in _SITE:
-        if site in filename:
-            return filename.rpartition(site)[2]
+    if (inside := path_in_library(filename)) is not None:
+        return inside
     if filename.startswith(_STANDARD):
         return filename[len(_STANDARD) :]
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import errno
 import re
@@ -29,15 +30,22 @@ HINT_CHARS = 600
 
 _NETWORK_WORDS = re.compile(
     r"Network is unreachable|Name or service not known|Temporary failure in name resolution|No route to host"
-    r"|nodename nor servname|getaddrinfo failed|Failed to resolve|NameResolutionError"
+    r"|nodename nor servname|getaddrinfo failed|Failed to resolve|NameResolutionError|NewConnectionError"
+    r"|urlopen error \[Errno 13\]"
 )
 _NETWORK_ERRORS = (errno.ENETUNREACH, errno.EHOSTUNREACH, errno.ENETDOWN, errno.EAFNOSUPPORT)
+NO_LISTENING = (
+    "programs here cannot listen on a port, not even on 127.0.0.1: call the code directly, or use a Unix socket "
+    "(socket.AF_UNIX with a path), a pipe or a queue"
+)
+_BINDING = frozenset({"bind", "create_server", "server_bind", "_bind_sockets", "bind_sockets", "bind_socket"})
 _LOOP_RUNS = re.compile(r"event loop is already running|cannot be called from a running event loop")
 _UNKNOWN_NAME = re.compile(r"name '(\w+)' is not defined|local variable '(\w+)'")
 
 _name_of = NameError.__dict__["name"].__get__
 _attribute_of = AttributeError.__dict__["name"].__get__
 _object_of = AttributeError.__dict__["obj"].__get__
+_filename_of = OSError.__dict__["filename"].__get__
 _errno_of = OSError.__dict__["errno"].__get__
 _modules = sys.modules
 
@@ -112,17 +120,37 @@ class Hints:
         return f"signature: {name if type(name) is str else ''}{signature}"
 
     def _end_of_input(self, error: BaseException, _steps: list[Step]) -> str:
-        return "" if NOBODY in bounded_str(error, 500) else f"there is no terminal: {NOBODY}"
+        text = bounded_str(error, 500)
+        # What a library says of a file that ends too soon has nothing to do with a terminal.
+        return f"there is no terminal: {NOBODY}" if not text or "reading a line" in text else ""
 
     def _system(self, error: BaseException, steps: list[Step]) -> str:
         if _errno_of(error) in _NETWORK_ERRORS:
             return network_hint()
-        refused = _errno_of(error) in (errno.EPERM, errno.EACCES)
+        refused = _errno_of(error) in (errno.EPERM, errno.EACCES) and _filename_of(error) is None
+        if refused and (asked := self._asked_of_socket(error, steps)):
+            return NO_LISTENING if asked == "bind" else network_hint()
         if refused and steps and steps[-1].filename.endswith(("/socket.py", "/selector_events.py")):
             return network_hint()
         if steps and steps[-1].filename.endswith("/subprocess.py") and (hint := program_hint(error)):
             return hint
         return file_hint(error)
+
+    def _asked_of_socket(self, error: BaseException, steps: list[Step]) -> str:
+        """`bind` or `connect`, if that was refused: by the cell's own call, or that of a library."""
+        if "bind on address" in bounded_str(error, 300):  # asyncio, after its own frames
+            return "bind"
+        if not steps:
+            return ""
+        last = steps[-1]
+        if last.owner == "library":
+            listener = last.filename.endswith("/multiprocessing/connection.py") and last.function.endswith(
+                "__init__"
+            )
+            return "bind" if listener or last.frame.f_code.co_name in _BINDING else ""
+        tree = FailedExpression(self._compiler, last).tree
+        asked = tree.func.attr if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Attribute) else ""
+        return asked if asked in ("bind", "connect") else ""
 
     def _by_text(self, error: BaseException, _steps: list[Step]) -> str:
         text = bounded_str(error, 2_000)

@@ -7,11 +7,15 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
 
-from cenote_security.errors import IsolationUnavailableError, UnavailableError
+from cenote_security.errors import IsolationUnavailableError, UnavailableError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
+from cenote_security.printable import shown_size
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
@@ -24,6 +28,9 @@ from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.zygote.client import ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
+
+_CONTAINER_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+"""Of the container that this process is in, in the two versions of control groups."""
 
 
 class Nursery:
@@ -197,6 +204,25 @@ class Nursery:
         self._ceiling = None
 
 
+@lru_cache(maxsize=1)
+def machine_memory() -> int:
+    """Bytes of memory that this machine has, or the container that this process is in."""
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    for path in _CONTAINER_LIMITS:
+        with suppress(OSError, ValueError):  # another version of control groups; or `max`, which is no limit
+            found.append(int(Path(path).read_text()))
+    return min(found)
+
+
+def _check_memory(policy: SandboxPolicy) -> None:
+    """A limit that cannot be reached is none: the machine would run out of memory first, and others with it."""
+    if policy.memory_bytes > machine_memory():
+        raise UsageError(
+            f"a jail of {shown_size(policy.memory_bytes)} was asked for, and this machine has "
+            f"{shown_size(machine_memory())} of memory; ask for less, with --memory or SandboxPolicy(memory=...)"
+        )
+
+
 def _check_network(zygote: ZygoteClient) -> None:
     """Only a network namespace keeps a jail from every way but its proxy."""
     if (isolation := zygote.isolation) != "strict":
@@ -214,13 +240,15 @@ _nursery = Nursery()
 def start_jail(
     policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
 ) -> Supervisor:
-    """A fresh jail with nothing in it, supervised. See Nursery.start."""
+    """A fresh jail with nothing in it, supervised. Raises UsageError for too much memory; see Nursery.start."""
+    _check_memory(policy)
     with _explained():
         return _nursery.start(policy, ledger, ends_at)
 
 
 def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
-    """A fresh jail with nothing in it, that nobody supervises yet. See Nursery.start_ends."""
+    """A fresh jail with nothing in it, that nobody supervises yet. Raises as `start_jail`; see Nursery.start_ends."""
+    _check_memory(policy)
     with _explained():
         return nursery.start_ends(policy)
 

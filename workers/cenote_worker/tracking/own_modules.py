@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 import cenote_worker
+from cenote_security.walls.interpreter import installed_names
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.classes import attributes, is_class, is_module, module_of
@@ -18,13 +19,35 @@ from cenote_worker.tracking.facts import Facts
 __builtins__ = BUILTINS
 
 _modules = sys.modules
-_LIBRARIES = tuple(
+_STANDARD = tuple(
     {f"{sysconfig.get_path(kind)}/" for kind in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {f"{Path(cenote_worker.__file__ or '').parent}/"}
 )
 _OURS = ("cenote_proto", "cenote_security", "cenote_worker")
 _COMPILED = tuple(EXTENSION_SUFFIXES)
 _SITE = ("/site-packages/", "/dist-packages/")
+
+
+def _other_folders() -> list[str]:
+    """Folders on the path that an installer has put libraries into, besides the environment's own."""
+    return [
+        f"{folder.rstrip('/')}/"
+        for folder in sys.path
+        if folder.startswith("/")
+        and not f"{folder}/".startswith(_STANDARD)
+        and not f"{folder}/".endswith(_SITE)
+        and installed_names(folder)
+    ]
+
+
+def _installed_in(folder: str) -> list[str]:
+    paths = sorted(f"{folder}{name}" for name in installed_names(folder))
+    return [path if path.endswith((".py", *_COMPILED)) else f"{path}/" for path in paths]
+
+
+# As the path was when the first program of the jails began.
+_OTHER_FOLDERS = tuple(_other_folders())
+_LIBRARIES = (*_STANDARD, *(path for folder in _OTHER_FOLDERS for path in _installed_in(folder)))
 
 
 class OwnModules:
@@ -129,3 +152,13 @@ def _is_made_by(library: str, value: object) -> bool:
 def is_of_library(path: str) -> bool:
     """Whether a file belongs to what is installed, which no step changes."""
     return path.startswith(_LIBRARIES) or any(site in path for site in _SITE)
+
+
+def path_in_library(path: str) -> str | None:
+    """A library's file from its package on; None for what is no library's."""
+    starts = [path.rpartition(site)[2] for site in _SITE if site in path]
+    if starts:
+        return starts[0]
+    if not path.startswith(_LIBRARIES):
+        return None
+    return next((path[len(folder) :] for folder in _OTHER_FOLDERS if path.startswith(folder)), None)

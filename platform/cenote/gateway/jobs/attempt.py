@@ -207,9 +207,12 @@ class Attempt:
             return as_json(value(reply, name, {}, (), trusted=False))
         except UnsafeValueError as error:  # its advice is for who asks a runtime
             told = not_plain("the result", error.class_name)
-            raise _FailedError(self._failure(told, "result")) from None
-        except (UnknownNameError, NotPlainError, MalformedValueError) as error:
-            raise _FailedError(self._failure(error, "result")) from None
+            raise _FailedError(self._failure(told, "result"), hopeless=True) from None
+        except (NotPlainError, MalformedValueError) as error:  # the same work would give the same again
+            raise _FailedError(self._failure(error, "result"), hopeless=True) from None
+        except UnknownNameError as error:  # an agent may name it at another time
+            hopeless = self._row.kind == "code"
+            raise _FailedError(self._failure(error, "result"), hopeless=hopeless) from None
 
     # -- time --
 

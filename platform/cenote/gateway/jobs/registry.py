@@ -19,7 +19,7 @@ from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.processes import Orchestrators
 from cenote.gateway.pages import page
 from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Hold, Quota
+from cenote.gateway.quota import Hold, Quota, unit_of
 from cenote.gateway.registry import Registry
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
@@ -152,7 +152,7 @@ class JobRegistry:
         if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
             raise RejectedError(f"you have {MAX_OPEN} jobs that are not over; wait, or cancel some")
         hold = Hold(key=submission.job, tenant=principal.tenant, amounts={Quota.JOBS: 1}, lasting=True)
-        self._stores.quotas.reserve(hold)
+        self._stores.reserve(hold)
         self._record(principal, "job.submit")
         self._give_keys(submission)
         try:
@@ -350,7 +350,7 @@ class JobRegistry:
                 0,
                 need[quota],
                 limits[quota],
-                "",
+                unit_of(quota),
                 "give the tasks a smaller `sandbox`",
             )
 

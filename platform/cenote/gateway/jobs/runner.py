@@ -32,7 +32,7 @@ from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.jobs import SECONDS_KEPT
 from cenote_proto.v1 import job_pb2
-from cenote_security.errors import CenoteError, UnavailableError, UsageError
+from cenote_security.errors import CenoteError, QuotaExceededError, UnavailableError, UsageError
 from cenote_security.ids import JobId
 
 T = TypeVar("T")
@@ -51,6 +51,10 @@ ASK_EVERY: Final = 1.0
 NO_ANSWER: Final = "the platform, which does not answer whoever works on the job"
 
 NO_ROOM: Final = "the tenant's quotas: too little of them is free"
+
+NO_PLACE: Final = (
+    "a place for its runtimes: none could be started just now; `cenote status` shows the machines"
+)
 
 
 class JobRunner:
@@ -217,7 +221,7 @@ class _Work:
         after = self._schedule.ended(position, ended.verdict, self._clock())
         if ended.verdict == "crowded":
             self._ledger.unstart(position)
-            self._ledger.wait_for(outcome.error.message if outcome.error is not None else NO_ROOM)
+            self._ledger.wait_for(_awaited(outcome))
         elif after is not None:
             self._ledger.again(after, outcome, is_lost=ended.verdict == "lost")
         elif ended.verdict == "lost":
@@ -276,3 +280,12 @@ class _Work:
             if isinstance(outcome, Exception) and not isinstance(outcome, SupersededError):
                 log.warning("a task was stopped badly: %s", outcome)
         self._tasks = set()
+
+
+def _awaited(outcome: TaskOutcome) -> str:
+    """What a task waits for that could not begin. An error's own text is for the log: it names no state."""
+    error = outcome.error
+    if error is None or error.type == QuotaExceededError.__name__:
+        return NO_ROOM
+    log.info("a task could not begin: %s: %s", error.type, error.message)
+    return NO_PLACE

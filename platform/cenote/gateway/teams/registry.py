@@ -213,7 +213,7 @@ class TeamRegistry:
         team = self._stores.teams.add(principal.tenant, request.name, _stored(request.definition))
         try:
             hold = Hold(key=team.id, tenant=principal.tenant, amounts={Quota.TEAMS: 1}, lasting=True)
-            self._stores.quotas.reserve(hold)
+            self._stores.reserve(hold)
             self._record(principal, "team.make")
             self._give_keys(principal, team, request.secrets)
         except BaseException:
