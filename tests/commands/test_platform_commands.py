@@ -259,6 +259,31 @@ def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:
     assert (3, True) == (done.returncode, "token" in done.stderr)
 
 
+def test_health_checks_take_no_token(standing: Cenote) -> None:
+    """A revoked one says nothing of the platform; each question has its words and its status."""
+    for arguments, told in ((("--live",), "alive\n"), (("--ready",), "ready\n")):
+        done = standing("status", *arguments, CENOTE_TOKEN="wrong")
+        assert (0, told) == (done.returncode, done.stdout.partition("  ")[0])
+    assert {"live": True} == json.loads(standing("status", "--live", "--json").stdout)
+    assert json.loads(standing("status", "--ready", "--json").stdout)["ready"]
+    assert 2 == standing("status", "--ready", "--live").returncode
+
+
+def test_a_platform_that_cannot_be_used_says_why(up: Cenote, state: StateFolder) -> None:
+    """Alive, 1 for not ready, and the cause in words."""
+    state.store.rename(state.path / "elsewhere")
+    until(lambda: up("status", "--ready").returncode == 1)
+    assert (
+        "not ready\n  store: the store of durable runtimes cannot be reached"
+        in up("status", "--ready").stdout
+    )
+    assert "store: the store of durable runtimes" in up("status").stdout
+    assert 0 == up("status", "--live").returncode
+    (state.path / "elsewhere").rename(state.store)
+    up("down")
+    assert [4, 4] == [up("status", asked).returncode for asked in ("--live", "--ready")]
+
+
 def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote: Cenote) -> None:
     """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
     address = json.loads(standing("status", "--json").stdout)["address"]

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import grpc
 
     from cenote_proto.v1 import platform_pb2
-    from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -56,18 +55,21 @@ def add_runtime_verb(
     return parser
 
 
-def meant(address: str | None) -> Destination:
-    """The platform that a command is about. Raises UnavailableError when none is known, UsageError."""
+def meant(address: str | None, token: str | None = None) -> Destination:
+    """The platform that a command is about. token: see destination.
+
+    Raises UnavailableError when none is known, UsageError.
+    """
     from cenote.gateway.daemon_lock import running_at
     from cenote.gateway.state_folder import state_folder
 
-    named = destination(address)
+    named = destination(address, token)
     if named is not None:
         return named
     running = running_at(state_folder().lock)
     if running is not None and not running.address:
         raise UnavailableError("the platform here is being started, or started again; try again in a moment")
-    here = destination(running.address) if running is not None else None
+    here = destination(running.address, token) if running is not None else None
     if running is None or here is None:
         raise UnavailableError(
             "no platform runs here; start one with `cenote up`, or say which with CENOTE_ADDRESS=host:port"
@@ -78,14 +80,31 @@ def meant(address: str | None) -> Destination:
 class PlatformLine:
     """Calls raise what the gateway refuses with, and UnavailableError when it does not answer."""
 
-    def __init__(self, stub: PlatformServiceStub, where: Destination) -> None:
-        self._stub = stub
+    def __init__(self, channel: grpc.Channel, where: Destination) -> None:
+        from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+
+        self._channel = channel
+        self._stub = PlatformServiceStub(channel)
         self._where = where
 
     def describe(self) -> platform_pb2.PlatformDescription:
         from cenote_proto.v1 import platform_pb2
 
         return self._asked(self._stub.Describe, platform_pb2.DescribePlatform())
+
+    def alive(self, patience: float) -> bool:
+        """Whether its gateway says that it serves, by gRPC's own health service. No check is waited for."""
+        from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+        ask = health_pb2_grpc.HealthStub(self._channel).Check
+        answer = self._asked(ask, health_pb2.HealthCheckRequest(), patience)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def health(self, patience: float) -> platform_pb2.HealthReport:
+        """Whether the platform can be used now. It takes no token. patience: seconds for the answer."""
+        from cenote_proto.v1 import platform_pb2
+
+        return self._asked(self._stub.CheckHealth, platform_pb2.HealthQuestion(), patience)
 
     def runtimes(self) -> list[platform_pb2.RuntimeDescription]:
         """All of the tenant's."""
@@ -168,11 +187,10 @@ def platform_line(where: Destination) -> Iterator[PlatformLine]:
     import grpc
 
     from cenote.runtime.remote.channels import OPTIONS, tls_credentials
-    from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 
     if where.authority:
         channel = grpc.secure_channel(where.address, tls_credentials(where.authority), options=OPTIONS)
     else:
         channel = grpc.insecure_channel(where.address, options=OPTIONS)
     with channel:
-        yield PlatformLine(PlatformServiceStub(channel), where)
+        yield PlatformLine(channel, where)

@@ -18,6 +18,7 @@ from cenote_worker.wire.channels import ENVIRONMENT
 
 if TYPE_CHECKING:
     from cenote.gateway.daemon_lock import Running
+    from cenote.gateway.health import Condition
     from cenote.gateway.options import PlatformOptions
     from cenote.gateway.service_manager import ServiceManager
 
@@ -116,6 +117,9 @@ class _Foreground:
         self._manager = manager
         self._shown = shown
         self.beat, self.ending = manager.beat, manager.ending
+
+    def condition(self, condition: Condition) -> None:
+        self._manager.status(str(condition))
 
     def ready(self, running: Running) -> None:
         self._shown(running)

@@ -19,6 +19,7 @@ from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
+from cenote.gateway.health import Condition, Health, platform_checks
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
@@ -41,15 +42,20 @@ STDERR: Final = 2
 """And not `sys.stderr`, which need not be a file."""
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 
 @contextmanager
-def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> Iterator[Running]:
+def platform(
+    options: PlatformOptions,
+    beat: Callable[[], None] = _nothing,
+    changed: Callable[[Condition], None] = _nothing,
+) -> Iterator[Running]:
     """A platform in this process, ready inside and ended behind.
 
-    beat: called every second for as long as its server goes on; it never waits. Raises UnavailableError when one runs
+    beat: called every second for as long as its server goes on; it never waits. changed: gets its condition, each
+    time that is another one; it does not wait either. Raises UnavailableError when one runs
     at this state folder, or the port is taken; what its parts raise.
     """
     options.state.make()
@@ -77,6 +83,7 @@ def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> I
             lines=secured.lines,
             relayed=options.relayed,
             beat=beat,
+            health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
             preloads=options.preloads,
             teams=TeamRegistry(
@@ -105,7 +112,7 @@ def serve(options: PlatformOptions, told: Announcer) -> None:
     end = EndSignal()
     # What its threads are at, before it is killed for hanging.
     faulthandler.register(signal.SIGUSR1, file=STDERR)
-    with platform(options, told.beat) as running:
+    with platform(options, told.beat, told.condition) as running:
         if not end.wait(0):
             told.ready(running)
             end.wait()
@@ -116,7 +123,7 @@ def _states(options: PlatformOptions) -> States:
     """A folder of this machine is no store for others, unless somebody says that it is."""
     here = options.state.store if options.ray_address is None else None
     states = States(options.store or str(here or ""), here, options.hibernate_after)
-    if options.store:
+    if options.store or here:
         states.check_store()
     return states
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.branches import FORK_SECONDS, ForkWish
@@ -13,6 +13,7 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.creations import Creations
 from cenote.gateway.descriptions import described, described_node, open_at
 from cenote.gateway.forks import Forks
+from cenote.gateway.health import Health
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish, subject_of
@@ -29,6 +30,9 @@ from cenote_worker.wire import policies
 
 T = TypeVar("T")
 
+OPEN_CALLS: Final = ("/cenote_proto.v1.PlatformService/CheckHealth",)
+"""Those that take no token."""
+
 
 class PlatformService(PlatformServiceServicer):
     def __init__(
@@ -41,6 +45,7 @@ class PlatformService(PlatformServiceServicer):
         slow: SlowWork,
         callers: Callers,
         ways: ClientWays,
+        health: Health,
     ) -> None:
         self._stores = stores
         self._nodes = nodes
@@ -50,6 +55,7 @@ class PlatformService(PlatformServiceServicer):
         self._slow = slow
         self._callers = callers
         self._ways = ways
+        self._health = health
 
     async def Describe(
         self, _request: platform_pb2.DescribePlatform, context: Context
@@ -124,6 +130,16 @@ class PlatformService(PlatformServiceServicer):
             return platform_pb2.ForkRuntimeReply(runtimes=described)
 
         return await self._answer(context, "fork", fork)
+
+    async def CheckHealth(
+        self, _request: platform_pb2.HealthQuestion, _context: Context
+    ) -> platform_pb2.HealthReport:
+        condition = await self._health.condition()
+        causes = [
+            make(platform_pb2.HealthCause, subject=cause.subject, text=cause.text, warning=cause.warning)
+            for cause in condition.causes
+        ]
+        return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
 
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:

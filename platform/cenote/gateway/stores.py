@@ -40,7 +40,10 @@ class Stores:
         database, which is lost.
         """
         folder.make()
+        self.folder = folder.path
         self.states = states or States(str(folder.store))
+        if states is None:
+            self.states.check_store()
         with ExitStack() as opened:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
             log = AuditLog(folder.audit, key)
