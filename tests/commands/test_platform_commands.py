@@ -23,7 +23,7 @@ from tests.waiting import until
 
 from cenote.cli.main import build_parser
 from cenote.cli.up import options_from
-from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.daemon_lock import DaemonLock, Running, died_at, running_at
 from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
 from cenote_worker.wire.channels import ENVIRONMENT
@@ -161,7 +161,8 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
             time.sleep(0.01)
     # What it was just starting has its lock until it has started.
     until(lambda: running_at(state.lock) is None)
-    assert 4 == up("status").returncode
+    died = up("runtime", "ls", "--wait", "0")
+    assert (4, True) == (died.returncode, "died, and nothing has started it again" in died.stderr)
     assert "no platform runs here\n" == up("down").stdout
     assert 0 == up("up", "--without-ray", "--port", "0").returncode
 
@@ -182,10 +183,35 @@ def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateF
     state.make()
     lock = DaemonLock(state.lock)
     lock.write(Running(pid=os.getpid(), since=0.0))
-    done = at_home("runtime", "ls")
+    done = at_home("runtime", "ls", "--wait", "0")
     lock.release()
     assert 4 == done.returncode
     assert "is being started, or started again; try again in a moment" in done.stderr
+
+
+def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: StateFolder) -> None:
+    """After a crash, by itself; it says that it waits. One that was ended, or never was, is not waited for."""
+    never = at_home("runtime", "ls", "--wait", "60")
+    assert (4, True) == (never.returncode, "start one with `cenote up`" in never.stderr)
+    assert 0 == at_home("up", "--without-ray", "--port", "0").returncode
+    holders = [running_at(lock) for lock in (state.watch, state.lock)]
+    for each in holders:
+        assert each is not None
+        os.kill(each.pid, signal.SIGKILL)
+    until(lambda: died_at(state.lock))
+    command = [sys.executable, "-m", "cenote.cli.main", "runtime", "ls", "--wait", "60"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
+    with subprocess.Popen(
+        command, env=environment | homes(state.path.parent.parent), stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert waiting.stderr is not None
+        said = waiting.stderr.readline()
+        assert "the platform here does not answer (it died); waiting for it, " in said
+        assert 0 == at_home("up", "--without-ray", "--port", "0").returncode
+        assert 0 == waiting.wait()
+    at_home("down")
+    ended = at_home("runtime", "ls", "--wait", "60")
+    assert (4, True) == (ended.returncode, "was ended; `cenote up` has it again" in ended.stderr)
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:

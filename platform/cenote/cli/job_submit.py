@@ -31,7 +31,7 @@ _STANDARD_INPUT: Final = Path("/dev/stdin")
 
 
 def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_verb(verbs, "submit", "submit a file of tasks", submit)
+    parser = add_verb(verbs, "submit", "submit a file of tasks", submit, waits=False)
     parser.epilog = EPILOG
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="tasks, one JSON object a line, or - for standard input"
@@ -73,7 +73,7 @@ def submit(arguments: argparse.Namespace) -> int:
 
     if arguments.output is not None:
         check_place(arguments.output)
-    screen, jobs = Screen(), Platform(meant(arguments.address)).jobs
+    screen, jobs = Screen(), Platform(meant(arguments.address, wait=arguments.answer_wait)).jobs
     job = jobs.submit(_STANDARD_INPUT if str(arguments.file) == "-" else arguments.file, **_terms(arguments))
     if not (arguments.wait or arguments.output):
         if arguments.json:

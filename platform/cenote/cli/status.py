@@ -28,6 +28,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "status", help="whether a platform answers and can be used, and what there is", epilog=EPILOG
     )
     add_address_option(parser)
+    parser.set_defaults(answer_wait=0.0)
     health = parser.add_mutually_exclusive_group()
     health.add_argument(
         "--live",
@@ -48,7 +49,7 @@ def handle(arguments: argparse.Namespace) -> int:
     screen = Screen()
     if arguments.live or arguments.ready:
         return _probed(arguments, screen)
-    found = status(meant(arguments.address))
+    found = status(meant(arguments.address, wait=arguments.answer_wait or 0.0))
     if arguments.json:
         screen.line(json.dumps(found, indent=2))
     else:
@@ -58,7 +59,7 @@ def handle(arguments: argparse.Namespace) -> int:
 
 def _probed(arguments: argparse.Namespace, screen: Screen) -> ExitStatus:
     """What health checks ask. Without a token: one that was revoked says nothing of the platform."""
-    with platform_line(meant(arguments.address, token="")) as line:
+    with platform_line(meant(arguments.address, token="", wait=arguments.answer_wait or 0.0)) as line:
         if arguments.live:
             live = line.alive(HEALTH_SECONDS)
             screen.line(json.dumps({"live": live}) if arguments.json else "alive" if live else "ending")

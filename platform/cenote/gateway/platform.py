@@ -36,6 +36,7 @@ from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.works import TeamWorks
 from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
+from cenote.runtime.remote.returning import remember
 from cenote_worker.serving.secured import Secured
 
 STDERR: Final = 2
@@ -101,6 +102,7 @@ def platform(
         for loops in (team_loops, job_loops):
             loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())
+        remember(running.address)
         lock.write(running)
         yield running
 

@@ -47,11 +47,12 @@ def transport(options: PlatformOptions) -> Transport:
     own = {"the platform's own authority": lines.authority}
     if not options.tls:
         return Transport(lines=lines, certificates=lambda: own)
-    given = options.certificate is not None and options.key is not None
-    if given:
+    authority = ""
+    if options.certificate is not None and options.key is not None:
         shown = ShownCertificate(partial(given_certificates, options.certificate, options.key))
     else:
         shown = ShownCertificate(partial(made_certificates, folder, _names(options.host)))
+        authority = str(folder / "ca.pem")
 
     def certificates() -> dict[str, bytes]:
         return own | {"the certificate that clients are shown": shown.material().own.certificate}
@@ -59,7 +60,7 @@ def transport(options: PlatformOptions) -> Transport:
     return Transport(
         lines=lines,
         credentials=for_clients(shown.material),
-        authority="" if given else str(folder / "ca.pem"),
+        authority=authority,
         certificates=certificates,
     )
 

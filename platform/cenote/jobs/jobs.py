@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
 from cenote.jobs.checks import TaskCheck
-from cenote.jobs.job import Job, ask, off
+from cenote.jobs.job import PATIENCE, Job, ask, off
 from cenote.jobs.reports import JobStatus, status_of
 from cenote.jobs.source import Source, tasks_of
 from cenote.jobs.terms import JobTerms, head_of
@@ -57,14 +57,14 @@ class Jobs:
 
     def get(self, name: str) -> Job:
         """The job of that name, or id. Raises UnknownEntryError."""
-        return ask(self._got(name))
+        return ask(self._got(name), PATIENCE + self._client.wait)
 
     async def async_get(self, name: str) -> Job:
         return await off(self._got(name))
 
     def list(self) -> Sequence[JobStatus]:
         """All jobs that the token's tenant has."""
-        return ask(self._listed())
+        return ask(self._listed(), PATIENCE + self._client.wait)
 
     async def async_list(self) -> Sequence[JobStatus]:
         return await off(self._listed())
