@@ -13,12 +13,19 @@ from tests.orchestrator.studio import Studio, code
 from tests.processes import kill
 from tests.waiting import until
 
+import cenote
 from cenote.gateway.orchestrators import processes
 from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess
 from cenote.jobs import BadTasksError, Job, ModelSpec, TaskResult
 from cenote.jobs.terms import JobTerms
 from cenote.team import Budget
-from cenote_security.errors import QuotaExceededError, RejectedError, ScopeMissingError, UsageError
+from cenote_security.errors import (
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    ScopeMissingError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
 
@@ -213,6 +220,22 @@ def test_cancelled_and_taken_up_again(studio: Studio) -> None:
     results = by_id(job)
     assert ["'kept'", "Well.", "'never'"] == [each.answer for each in results.values()]
     assert [1, 2, 1] == [each.attempts for each in results.values()]
+    job.remove()
+
+
+def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
+    """And one that is done again has another."""
+    job = studio.connect().jobs.submit([{"code": "result = 1 / 0"}], result="result", sandbox=BARE)
+    folder = studio.folder / "jobs" / job.id
+    text = (folder / "token").read_text()
+    cenote.connect(studio.address, text).describe()
+    job.wait()
+    until(lambda: not (folder / "token").exists())
+    with pytest.raises(NotAuthenticatedError):
+        cenote.connect(studio.address, text).describe()
+    job.retry()
+    assert text != (folder / "token").read_text()
+    assert "ZeroDivisionError" in str(job.wait() and list(job.results()))
     job.remove()
 
 

@@ -23,10 +23,12 @@ from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome, TaskRow
 from cenote.gateway.jobs.room import need_of, room
 from cenote.gateway.jobs.runtimes import JobRuntimes
 from cenote.gateway.jobs.schedule import Schedule, Standing
+from cenote.gateway.jobs.table import OVER, Jobs
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import SupersededError
 from cenote.gateway.quota_book import QuotaBook
+from cenote.gateway.tokens import Tokens
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
@@ -34,6 +36,7 @@ from cenote.runtime.remote.jobs import SECONDS_KEPT
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import CenoteError, UnavailableError, UsageError
 from cenote_security.ids import JobId
+from cenote_security.tokens import BearerToken
 
 T = TypeVar("T")
 
@@ -61,7 +64,8 @@ class JobRunner:
         self._job = JobId(settings.work)
         keys = Keys(settings.state.jobs / self._job)
         self._secrets = keys.secrets()
-        self._destination = Destination(settings.address, keys.token(), settings.authority)
+        # It asks again by itself, and says what it waits for.
+        self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._room_wanted = threading.Event()
 
     def make_room(self) -> None:
@@ -76,6 +80,14 @@ class JobRunner:
             runtimes = JobRuntimes(self._destination, self._job, sandbox_of(definition))
             work = _Work(database, ledger, definition, runtimes, self._secrets, self._room_wanted)
             asyncio.run(work.carry_out())
+            self._end_token(database)
+
+    def _end_token(self, database: Database) -> None:
+        """With the job. It is the one that this process had: a job that is done again is given another."""
+        job = Jobs(database).of_all(self._job)
+        token = BearerToken.parse(self._destination.token)
+        if job.state in OVER and token is not None:
+            Tokens(database).forget(job.tenant, token.id)
 
 
 class _Work:
