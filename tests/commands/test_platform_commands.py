@@ -5,6 +5,7 @@ Platforms are processes of their own; commands run in this one, but for those wh
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -424,6 +425,44 @@ def test_the_record_is_shown(standing: Cenote) -> None:
     assert "" == standing("audit", "show", "--since", "2999-01-01T00:00Z").stdout
     assert 2 == standing("audit", "show", "--since", "yesterday").returncode
     assert 0 == standing("runtime", "rm", "shown").returncode
+
+
+def test_the_record_is_followed_limited_and_exported(standing: Cenote, standing_folder: Path) -> None:
+    """By names: of a tenant, and of a runtime that is gone too."""
+    assert 0 == standing("runtime", "create", "exported").returncode
+    assert 0 == standing("runtime", "rm", "exported").returncode
+
+    def about(*more: str) -> list[str]:
+        return standing("audit", "show", "--runtime", "exported", *more).stdout.splitlines()
+
+    until(lambda: any("runtime.removed" in line for line in about()))
+    lines = about()
+    assert "runtime.created" in lines[0]
+    assert all("(default)" in line and "(exported)" in line for line in lines)
+    assert lines[-1:] == about("--limit", "1")
+    assert 2 == standing("audit", "show", "--limit", "0").returncode
+    rows = [
+        json.loads(line) for line in standing("audit", "export", "--runtime", "exported").stdout.splitlines()
+    ]
+    assert len(lines) == len(rows)
+    assert {("default", "exported")} == {(row["tenant_name"], row["runtime_name"]) for row in rows}
+    table = standing_folder / "log.csv"
+    csv_options = ("--format", "csv", "--output", str(table), "--until", "2999-01-01T00:00Z")
+    assert 0 == standing("audit", "export", "--runtime", "exported", *csv_options).returncode
+    with table.open(newline="") as file:
+        assert [row["number"] for row in csv.DictReader(file)] == [str(row["number"]) for row in rows]
+    command = [sys.executable, "-m", "cenote.cli.main", "audit", "show", "--follow", "--limit", "1"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
+    with subprocess.Popen(
+        command, env=environment | homes(standing_folder), stdout=subprocess.PIPE, text=True
+    ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline()
+        assert 0 == standing("runtime", "create", "followed").returncode
+        assert any("(followed)" in line for line in following.stdout)
+        following.send_signal(signal.SIGINT)
+        assert 130 == following.wait()
+    assert 0 == standing("runtime", "rm", "followed").returncode
 
 
 def test_operators_commands_need_a_platform(at_home: Cenote) -> None:

@@ -85,6 +85,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="have runtimes that nobody calls for so long sleep in the store, unless they are told otherwise "
         "(default: never)",
     )
+    parser.add_argument(
+        "--audit-days",
+        type=positive_seconds,
+        metavar="DAYS",
+        help="keep entries of the audit log for so many days and remove older ones (default: for ever)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
@@ -155,6 +161,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         team_environment=tuple(arguments.team_env or ()),
         store=_store(arguments.store),
         hibernate_after=arguments.hibernate_after or 0.0,
+        audit_keep=(arguments.audit_days or 0.0) * 86_400,
         shared_memory=arguments.shared_memory and parse_size(arguments.shared_memory),
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),

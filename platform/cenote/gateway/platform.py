@@ -67,7 +67,7 @@ def platform(
         lock.write(running)
         check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
-        stores = opened.enter_context(Stores(options.state, _states(options)))
+        stores = opened.enter_context(Stores(options.state, _states(options), audit_keep=options.audit_keep))
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
         listen = f"{options.host}:{options.port}"

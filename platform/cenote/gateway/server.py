@@ -220,11 +220,15 @@ class GatewayServer:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            await self._look_after(self._trim_audit_log)
             if self._teams is not None:
                 await self._look_after(self._teams.sweep)
             if self._jobs is not None:
                 await self._look_after(self._jobs.clear_old)
             await asyncio.sleep(SWEEP_EVERY)
+
+    def _trim_audit_log(self) -> None:
+        self._stores.audit_log.trim()
 
     async def _look_after(self, work: Callable[[], None]) -> None:
         try:
