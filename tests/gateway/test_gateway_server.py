@@ -8,9 +8,10 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import grpc
 import pytest
@@ -22,13 +23,16 @@ from tests.waiting import PATIENCE, until
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.creations import STARTS
 from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry, Wish
 from cenote.gateway.turns import Turns
 from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.file_systems import kind_of
 from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.tenancy.deeds import Batch
@@ -479,3 +483,20 @@ def test_any_grpc_tool_can_ask_what_is_here(world: World) -> None:
     services = {service.name for service in answer.list_services_response.service}
     assert health_pb2.HealthCheckResponse.SERVING == health.status
     assert {f"cenote_proto.v1.{name}Service" for name in ("Platform", "Runtime", "Reference")} < services
+
+
+def test_shared_values_beyond_memory_are_on_disk(make_world: Callable[..., World], tmp_path: Path) -> None:
+    """Without Ray as with it: a platform takes more than it has memory for, and gives it back whole."""
+    if kind_of(tmp_path.stat().st_dev) in ("tmpfs", "ramfs"):
+        pytest.skip("the disk of the tests is memory")
+    size = 900_000
+    with ExitStack() as opened:
+
+        def machines(key: MasterKey) -> LocalNodes:
+            return opened.enter_context(LocalNodes(key, room=1 << 20, disk=tmp_path))
+
+        user = make_world(machines=machines).user("acme")
+        runtime = user.create("big")
+        references = [user.share(runtime, f"bytes([{byte}]) * {size}") for byte in (1, 2, 3)]
+        for byte, reference in enumerate(references, 1):
+            assert bytes([byte]) * size in user.read(reference)

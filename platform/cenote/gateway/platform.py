@@ -135,7 +135,13 @@ def _nodes(
 ) -> AbstractContextManager[Nodes]:
     if options.without_ray:
         room = REFERENCE_ROOM if options.shared_memory is None else options.shared_memory
-        return LocalNodes(stores.master_key, room=room, warm=True, secured=_secured(options, lines))
+        return LocalNodes(
+            stores.master_key,
+            room=room,
+            disk=options.state.path,
+            warm=True,
+            secured=_secured(options, lines),
+        )
     return ray_nodes(options, stores.master_key, lines, ending)
 
 
