@@ -309,7 +309,7 @@ def test_what_is_refused_before_anything_runs(studio: Studio) -> None:
     assert "line 10: this is a line of OpenAI's batch format" in str(caught.value)
     for terms, error, text in (
         ({"attempts": 11}, UsageError, "up to 10 attempts"),
-        ({"concurrency": 17}, UsageError, "up to 16 tasks at once"),
+        ({"concurrency": 1001}, UsageError, "up to 1000 tasks at once"),
         ({"timeout": -1.0}, UsageError, "timeout is of 0"),
         ({"result": "a b"}, UsageError, "no name for a variable"),
         ({"budget": Budget(agents=2)}, UsageError, "budget of a job has no agents"),

@@ -40,7 +40,13 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--key", default="", help="repeated with it, this gives the job that is there")
     parser.add_argument("--setup", metavar="FILE", type=Path, help="code that each runtime runs first")
     parser.add_argument("--result", default="", metavar="VARIABLE", help="whose value is a task's result")
-    parser.add_argument("--concurrency", type=int, default=0, metavar="N", help="tasks at once (default 4)")
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tasks at once, as far as there is room (default 4)",
+    )
     parser.add_argument(
         "--attempts", type=int, default=1, metavar="N", help="for tasks that fail (default 1)"
     )

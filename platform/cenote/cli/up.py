@@ -51,7 +51,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--shared-memory",
         metavar="SIZE",
-        help='memory of a machine for shared values, such as "8GiB"; those beyond go to disk (default: half of it; 4 GiB without Ray)',
+        help='memory of a machine for shared values, such as "8GiB"; those beyond go to disk (default: half of it; '
+        "4 GiB without Ray)",
     )
     parser.add_argument(
         "--model-endpoint",

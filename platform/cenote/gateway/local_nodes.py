@@ -21,6 +21,7 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.cluster.processors import processors
 from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.value_disk import ValueDisk
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
@@ -236,6 +237,7 @@ class LocalNodes:
                 runtimes=runtimes,
                 references=count,
                 reference_bytes=size,
+                processors=processors(),
             )
         ]
 

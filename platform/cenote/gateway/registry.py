@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,6 +40,9 @@ from cenote_worker.wire import policies
 log = logging.getLogger("cenote.gateway")
 
 ID_PREFIX: Final = "rt_"
+COUNTED_FOR: Final = 10.0
+"""Seconds for which the processors of all machines are not counted again."""
+
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 200
 """Runtimes of one page: each is asked of its node."""
@@ -77,8 +81,20 @@ class Registry:
         self._preloads = tuple(preloads)
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
+        self._processors = 0
+        self._counted_until = 0.0
         self._remains: dict[RuntimeId, RuntimeRecord] = {}
         """What could not be made, nor be taken back yet, since whoever may have something of it does not answer."""
+
+    def processors(self) -> int:
+        """Of all machines that answer. Looked up anew every now and then."""
+        with self._lock:
+            fresh = time.monotonic() < self._counted_until
+        if not fresh:
+            found = sum(node.processors for node in self._nodes.describe())
+            with self._lock:
+                self._processors, self._counted_until = found, time.monotonic() + COUNTED_FOR
+        return self._processors
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.

@@ -40,7 +40,8 @@ class Jobs:
         sandbox: of each runtime. setup: a cell that each runs first. variables: shared values, which all runtimes
         have without a copy; the platform keeps them for an hour until the job begins, and for one behind its end.
         result: the variable whose value is a task's result, as plain JSON.
-        concurrency: tasks at once, up to 16; by default 4. attempts: how often a task that fails is done, by default
+        concurrency: tasks at once, by default 4; of more than the machines have room for, some wait.
+        attempts: how often a task that fails is done, by default
         once; backoff: seconds before the second attempt, doubled with each further one. timeout: seconds of each.
         budget: tokens and cost of all agents together.
         max_steps, instructions, system_instructions, max_history, max_exec_output, max_exec_timeout, context_window,

@@ -155,6 +155,7 @@ class NodeDescription(_message.Message):
     REFERENCES_FIELD_NUMBER: _builtins.int
     REFERENCE_BYTES_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
+    PROCESSORS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     actors: _builtins.int
@@ -163,6 +164,8 @@ class NodeDescription(_message.Message):
     reference_bytes: _builtins.int
     silent: _builtins.bool
     """It does not answer now; nothing but its id is known."""
+    processors: _builtins.int
+    """That its runtimes may use."""
     def __init__(
         self,
         *,
@@ -173,10 +176,11 @@ class NodeDescription(_message.Message):
         references: _builtins.int = ...,
         reference_bytes: _builtins.int = ...,
         silent: _builtins.bool = ...,
+        processors: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "processors", b"processors", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -12,7 +12,7 @@ from typing import Final
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
-from cenote.gateway.jobs.room import fits, need_of
+from cenote.gateway.jobs.room import fits, need_of, tasks_on
 from cenote.gateway.jobs.runtimes import names_of
 from cenote.gateway.jobs.table import ID_PREFIX, OVER, JobRow, checked_name
 from cenote.gateway.orchestrators.keys import Keys
@@ -234,6 +234,10 @@ class JobRegistry:
         if job.budget:
             told.definition.budget.ParseFromString(job.budget)
         return told
+
+    def room(self) -> int:
+        """For how many tasks of one job the machines have room."""
+        return tasks_on(self._runtimes.processors())
 
     # -- changes --
 

@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -20,7 +21,7 @@ from cenote.gateway.jobs.account import JobAccount
 from cenote.gateway.jobs.attempt import Attempt, Ended
 from cenote.gateway.jobs.definition import rules_of, sandbox_of
 from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome, TaskRow
-from cenote.gateway.jobs.room import need_of, room
+from cenote.gateway.jobs.room import AT_LEAST, need_of, room
 from cenote.gateway.jobs.runtimes import JobRuntimes
 from cenote.gateway.jobs.schedule import Schedule, Standing
 from cenote.gateway.jobs.table import OVER, Jobs
@@ -47,6 +48,9 @@ LOOK_EVERY: Final = 0.2
 
 KEEP_EVERY: Final = SECONDS_KEPT / 4
 """Seconds between two requests to keep the job's shared values for longer."""
+
+COUNT_EVERY: Final = 15.0
+"""Seconds between two questions for how many tasks there is room on the machines."""
 
 ASK_EVERY: Final = 1.0
 """Seconds between two questions to a gateway that does not answer."""
@@ -109,6 +113,8 @@ class _Work:
         self._account = JobAccount(ledger, definition, secrets)
         self._room_wanted = room_wanted
         self._clock = clock
+        self._on_machines = AT_LEAST
+        """Until it is known how many there is room for."""
         self._need = need_of(sandbox_of(definition))
         self._tenant = ledger.row.tenant
         self._variables: dict[str, ObjectReference] = {}
@@ -126,6 +132,7 @@ class _Work:
         await self._patiently(self._runtimes.clear)
         await self._hold_variables()
         keeping = asyncio.create_task(self._keep_variables())
+        counting = asyncio.create_task(self._count_room())
         try:
             while not await self._is_over():
                 if self._leaves and not self._tasks:
@@ -138,6 +145,7 @@ class _Work:
                 await self._wait()
         finally:
             keeping.cancel()
+            counting.cancel()
             await self._stop()
         await self._leave_variables()
 
@@ -167,7 +175,8 @@ class _Work:
         if not self._schedule.wants(now):
             return
         book = QuotaBook(self._database)
-        free = room(book.limits(self._tenant), book.used(self._tenant), self._need, self._schedule.running)
+        limits, used = book.limits(self._tenant), book.used(self._tenant)
+        free = room(limits, used, self._need, self._schedule.running, self._on_machines)
         begun = self._schedule.start(now, free)
         if not begun:
             self._schedule.hold(now)
@@ -259,6 +268,13 @@ class _Work:
         while True:
             await self._leave_variables()
             await asyncio.sleep(KEEP_EVERY)
+
+    async def _count_room(self) -> None:
+        """Machines come and go."""
+        while True:
+            with suppress(CenoteError):  # the next one may be answered
+                self._on_machines = await self._runtimes.room()
+            await asyncio.sleep(COUNT_EVERY)
 
     async def _leave_variables(self) -> None:
         for reference in self._variables.values():

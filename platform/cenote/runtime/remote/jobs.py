@@ -84,6 +84,11 @@ class JobClient:
             if not (page := reply.next_page):
                 return found
 
+    async def room(self) -> int:
+        """For how many tasks of one job the platform's machines have room."""
+        reply = await self._ask(self._stub().GetRoom(job_pb2.RoomQuestion(), **self._terms()))
+        return reply.tasks
+
     async def log(self, job: str, task: str) -> job_pb2.TaskLog:
         request = make(job_pb2.TaskName, job=job, task=task)
         return await self._ask(self._stub().GetTaskLog(request, **self._terms()))
