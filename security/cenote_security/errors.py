@@ -6,7 +6,8 @@ What a user's own program does wrong inside a jail is never one of these; it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -41,7 +42,9 @@ def _printing(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 class UsageError(CenoteError, ValueError):
-    """An argument is wrong. Nothing ran."""
+    """An argument is wrong. Nothing ran. problems: all that is, where that is more than one thing."""
+
+    problems: tuple[UsageError | RejectedError, ...] = ()
 
 
 class NameExistsError(UsageError):
@@ -199,7 +202,48 @@ class RuntimeClosedError(UsageError):
 
 
 class RejectedError(CenoteError):
-    """A policy or a rule refused the request. Nothing ran."""
+    """A policy or a rule refused the request. Nothing ran. problems: see UsageError."""
+
+    problems: tuple[UsageError | RejectedError, ...] = ()
+
+
+class Problems:
+    """All that is wrong with one request, so that a refusal says it at once.
+
+    wrong = Problems()
+    with wrong.noting():
+        check_one_thing()
+    wrong.raise_all()
+    """
+
+    def __init__(self) -> None:
+        self._found: list[UsageError | RejectedError] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def note(self, error: UsageError | RejectedError) -> None:
+        self._found += error.problems or (error,)
+
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Goes on behind what is refused inside."""
+        try:
+            yield
+        except (UsageError, RejectedError) as error:
+            self.note(error)
+
+    def raise_all(self) -> None:
+        """Raises the only one as it is; of several, a UsageError if one of them is such, else a RejectedError."""
+        if not self._found:
+            return
+        if len(self._found) == 1:
+            raise self._found[0]
+        listed = "; ".join(f"({number}) {error}" for number, error in enumerate(self._found, 1))
+        family = UsageError if any(isinstance(error, UsageError) for error in self._found) else RejectedError
+        combined = family(f"{len(self._found)} things are wrong: {listed}")
+        combined.problems = tuple(self._found)
+        raise combined
 
 
 class RuntimeExpiredError(RejectedError):

@@ -193,6 +193,22 @@ def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert desk.submit()
 
 
+def test_a_refusal_of_a_job_says_all_that_is_wrong(desk: Desk) -> None:
+    """Its name, its numbers, its sandbox."""
+    definition = job_pb2.JobDefinition(concurrency=5000, attempts=99, result="a b")
+    definition.sandbox.memory = 1
+    with pytest.raises(UsageError, match="5 things are wrong") as caught:
+        desk.submit(name="jb_mine", definition=definition)
+    for part in (
+        "given by the platform",
+        "64 MiB",
+        "tasks at once",
+        "up to 10 attempts",
+        "no name for a variable",
+    ):
+        assert part in str(caught.value)
+
+
 def test_a_job_of_which_nobody_knows_whether_it_is_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database went away as that was written down. Who asks again has it worked on."""
     complete, stores = desk.stores.jobs.complete, desk.stores

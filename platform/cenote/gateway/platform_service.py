@@ -23,6 +23,8 @@ from cenote.gateway.stores import Stores
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
+from cenote_security.errors import Problems
+from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
 from cenote_worker.hosted.branching import ForkOrder
 from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
@@ -66,7 +68,7 @@ class PlatformService(PlatformServiceServicer):
         self, request: platform_pb2.CreateRuntimeRequest, context: Context
     ) -> platform_pb2.RuntimeDescription:
         async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
-            record = await self._creations.create(principal, _wish(request))
+            record = await self._creations.create(principal, self._wish(request))
             return await self._opened(principal, record.id, partial=request.partial)
 
         return await self._answer(context, "create", create)
@@ -141,6 +143,25 @@ class PlatformService(PlatformServiceServicer):
         ]
         return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
 
+    def _wish(self, request: platform_pb2.CreateRuntimeRequest) -> Wish:
+        """Raises UsageError, or RejectedError, with all that is wrong."""
+        wrong, policy = Problems(), SandboxPolicy()
+        if request.HasField("policy"):
+            with wrong.noting():
+                policy = policies.asked_for(request.policy)
+        wish = Wish(
+            name=request.name,
+            policy=policy,
+            attach=request.attach,
+            key=request.key,
+            lease=request.lease,
+            durable=request.durable,
+            hibernate_after=request.hibernate_after,
+        )
+        self._registry.check(wish, wrong)
+        wrong.raise_all()
+        return wish
+
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:
             return await work(principal)
@@ -192,18 +213,6 @@ class PlatformService(PlatformServiceServicer):
         capability = self._stores.access.capability(principal, record)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
         return open_at(description, place.node, way, capability)
-
-
-def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:
-    return Wish(
-        name=request.name,
-        policy=policies.from_message(request.policy),
-        attach=request.attach,
-        key=request.key,
-        lease=request.lease,
-        durable=request.durable,
-        hibernate_after=request.hibernate_after,
-    )
 
 
 def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkWish:

@@ -26,6 +26,7 @@ from cenote.gateway.stores import Stores
 from cenote_security.errors import (
     CenoteError,
     EntryExistsError,
+    Problems,
     RejectedError,
     UnavailableError,
     UnknownRuntimeError,
@@ -95,6 +96,16 @@ class Registry:
             with self._lock:
                 self._processors, self._counted_until = found, time.monotonic() + COUNTED_FOR
         return self._processors
+
+    def check(self, wish: Wish, wrong: Problems) -> None:
+        """Notes all that stands in the way of a wish, whoever has it. wrong: what is known to be wrong before."""
+        with wrong.noting():
+            _check(wish)
+        with wrong.noting():
+            self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
+        if wrong:  # else it may be a runtime that is there already, whatever it is asked for with
+            with wrong.noting():
+                bounded(wish.policy, self._preloads)
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -363,16 +374,25 @@ def _target(node: str, here: str, nodes: Sequence[str]) -> str:
 
 
 def _check(wish: Wish) -> None:
+    """Raises UsageError with all that is wrong."""
+    wrong = Problems()
     if wish.name.startswith(ID_PREFIX):
-        raise UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
-    if len(wish.key) > MAX_KEY:
-        raise UsageError(f"a key has at most {MAX_KEY} characters")
-    check_lease(wish.lease)
-    check_hibernation(wish.hibernate_after)
-    if wish.durable and (wish.lease or not wish.name):
-        raise UsageError(
-            "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
+        wrong.note(
+            UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
         )
+    if len(wish.key) > MAX_KEY:
+        wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
+    with wrong.noting():
+        check_lease(wish.lease)
+    with wrong.noting():
+        check_hibernation(wish.hibernate_after)
+    if wish.durable and (wish.lease or not wish.name):
+        wrong.note(
+            UsageError(
+                "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
+            )
+        )
+    wrong.raise_all()
 
 
 def _message(policy: SandboxPolicy) -> bytes:

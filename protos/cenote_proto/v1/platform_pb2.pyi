@@ -215,7 +215,9 @@ class CreateRuntimeRequest(_message.Message):
     partial: _builtins.bool
     """With `attach`, of a runtime of which not all can be given back: begin without the rest."""
     @_builtins.property
-    def policy(self) -> _runtime_pb2.Policy: ...
+    def policy(self) -> _runtime_pb2.Policy:
+        """None: what the platform gives by default. See Policy."""
+
     def __init__(
         self,
         *,

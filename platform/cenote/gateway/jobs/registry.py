@@ -30,6 +30,7 @@ from cenote_proto.v1 import job_pb2
 from cenote_security.errors import (
     EntryExistsError,
     NotAuthenticatedError,
+    Problems,
     QuotaExceededError,
     RejectedError,
     SecretFileError,
@@ -114,13 +115,20 @@ class JobRegistry:
     def begin(self, principal: Principal, head: job_pb2.JobHead) -> Submission:
         """Checks what all tasks have in common; keeps nothing. Raises UsageError, RejectedError and their kinds."""
         principal.require(Scope.JOBS)
+        wrong = Problems()
         if head.name.startswith(ID_PREFIX):
-            raise UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
-        checked_name(head.name)
+            wrong.note(
+                UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
+            )
+        else:
+            with wrong.noting():
+                checked_name(head.name)
         if len(head.key) > MAX_KEY:
-            raise UsageError(f"a key has at most {MAX_KEY} characters")
+            wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
         definition = head.definition
-        check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+        with wrong.noting():
+            check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+        wrong.raise_all()
         self._check_fits(principal, definition)
         return Submission(principal, new_job_id(), head)
 
