@@ -42,9 +42,9 @@ def _printing(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 class UsageError(CenoteError, ValueError):
-    """An argument is wrong. Nothing ran. problems: all that is, where that is more than one thing."""
+    """An argument is wrong. Nothing ran. several: all that is wrong, where that is more than one thing."""
 
-    problems: tuple[UsageError | RejectedError, ...] = ()
+    several: tuple[UsageError | RejectedError, ...] = ()
 
 
 class NameExistsError(UsageError):
@@ -202,9 +202,9 @@ class RuntimeClosedError(UsageError):
 
 
 class RejectedError(CenoteError):
-    """A policy or a rule refused the request. Nothing ran. problems: see UsageError."""
+    """A policy or a rule refused the request. Nothing ran. several: see UsageError."""
 
-    problems: tuple[UsageError | RejectedError, ...] = ()
+    several: tuple[UsageError | RejectedError, ...] = ()
 
 
 class Problems:
@@ -223,7 +223,7 @@ class Problems:
         return bool(self._found)
 
     def note(self, error: UsageError | RejectedError) -> None:
-        self._found += error.problems or (error,)
+        self._found += error.several or (error,)
 
     @contextmanager
     def noting(self) -> Iterator[None]:
@@ -242,7 +242,7 @@ class Problems:
         listed = "; ".join(f"({number}) {error}" for number, error in enumerate(self._found, 1))
         family = UsageError if any(isinstance(error, UsageError) for error in self._found) else RejectedError
         combined = family(f"{len(self._found)} things are wrong: {listed}")
-        combined.problems = tuple(self._found)
+        combined.several = tuple(self._found)
         raise combined
 
 
