@@ -6,8 +6,7 @@ What a user's own program does wrong inside a jail is never one of these; it is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
@@ -205,45 +204,6 @@ class RejectedError(CenoteError):
     """A policy or a rule refused the request. Nothing ran. several: see UsageError."""
 
     several: tuple[UsageError | RejectedError, ...] = ()
-
-
-class Problems:
-    """All that is wrong with one request, so that a refusal says it at once.
-
-    wrong = Problems()
-    with wrong.noting():
-        check_one_thing()
-    wrong.raise_all()
-    """
-
-    def __init__(self) -> None:
-        self._found: list[UsageError | RejectedError] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def note(self, error: UsageError | RejectedError) -> None:
-        self._found += error.several or (error,)
-
-    @contextmanager
-    def noting(self) -> Iterator[None]:
-        """Goes on behind what is refused inside."""
-        try:
-            yield
-        except (UsageError, RejectedError) as error:
-            self.note(error)
-
-    def raise_all(self) -> None:
-        """Raises the only one as it is; of several, a UsageError if one of them is such, else a RejectedError."""
-        if not self._found:
-            return
-        if len(self._found) == 1:
-            raise self._found[0]
-        listed = "; ".join(f"({number}) {error}" for number, error in enumerate(self._found, 1))
-        family = UsageError if any(isinstance(error, UsageError) for error in self._found) else RejectedError
-        combined = family(f"{len(self._found)} things are wrong: {listed}")
-        combined.several = tuple(self._found)
-        raise combined
 
 
 class RuntimeExpiredError(RejectedError):

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
-from cenote_security.errors import Problems, UsageError
+from cenote_security.errors import UsageError
 from cenote_security.network import Allow
+from cenote_security.problems import Problems
 from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]

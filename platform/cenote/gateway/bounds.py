@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from cenote_security.errors import Problems, RejectedError, UsageError
+from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 
 LONGEST_LEASE: Final = 86_400.0
 """Seconds that a runtime outlives its last client, if it is to end at all."""

@@ -23,8 +23,8 @@ from cenote.gateway.stores import Stores
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
-from cenote_security.errors import Problems
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.hosted.branching import ForkOrder
 from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION

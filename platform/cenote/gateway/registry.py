@@ -26,7 +26,6 @@ from cenote.gateway.stores import Stores
 from cenote_security.errors import (
     CenoteError,
     EntryExistsError,
-    Problems,
     RejectedError,
     UnavailableError,
     UnknownRuntimeError,
@@ -34,6 +33,7 @@ from cenote_security.errors import (
 )
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import CheckpointError
 from cenote_worker.wire import policies

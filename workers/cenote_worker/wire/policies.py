@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from cenote_proto.scalars import make, utf8_text, utf8_texts
+from cenote_proto.scalars import make, put, utf8_text, utf8_texts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
@@ -83,7 +83,7 @@ def asked_for(message: runtime_pb2.Policy) -> SandboxPolicy:
     default = to_message(SandboxPolicy())
     for name in _NEVER_NOTHING:
         if not getattr(whole, name):
-            setattr(whole, name, getattr(default, name))
+            put(whole, name, getattr(default, name))
     return from_message(whole)
 
 

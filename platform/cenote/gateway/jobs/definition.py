@@ -21,8 +21,9 @@ from cenote.jobs.limits import (
 )
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
-from cenote_security.errors import Problems, UsageError
+from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_worker.wire import policies
 
 

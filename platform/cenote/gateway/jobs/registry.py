@@ -30,7 +30,6 @@ from cenote_proto.v1 import job_pb2
 from cenote_security.errors import (
     EntryExistsError,
     NotAuthenticatedError,
-    Problems,
     QuotaExceededError,
     RejectedError,
     SecretFileError,
@@ -38,6 +37,7 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.ids import JobId, TenantId, new_job_id
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_security.tokens import BearerToken
 

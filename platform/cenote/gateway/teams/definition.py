@@ -11,8 +11,9 @@ from cenote.gateway.bounds import bounded
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
 from cenote_security.containment import weakness
-from cenote_security.errors import Problems, RejectedError, UsageError, WeakerSandboxError
+from cenote_security.errors import RejectedError, UsageError, WeakerSandboxError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_worker.wire import policies
 
 MAX_MEMBERS: Final = 64
