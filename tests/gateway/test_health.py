@@ -98,9 +98,26 @@ def served(channel: grpc.Channel, name: str) -> bool:
     return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
 
 
-def test_a_check_that_hangs_is_a_cause_and_hides_no_other() -> None:
+def test_a_platform_is_not_ready_before_it_was_looked_at() -> None:
+    """As while its node agents come up: nothing hangs then."""
+    gate = threading.Event()
+
+    def starting() -> list[Cause]:
+        assert gate.wait(60)
+        return []
+
+    health = Health({"machines": starting}, patience=0.05)
+    condition = asyncio.run(health.condition())
+    assert "not ready: machines: no answer yet; the platform may still be starting" == str(condition)
+    gate.set()
+    until(lambda: asyncio.run(health.condition()).ready)
+
+
+def test_a_check_that_hangs_is_a_cause_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said within the patience, is not begun twice, and is over when it has ended."""
+    monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
     gate, begun, seen = threading.Event(), [], []
+    gate.set()
 
     def hangs() -> list[Cause]:
         begun.append(True)
@@ -109,15 +126,37 @@ def test_a_check_that_hangs_is_a_cause_and_hides_no_other() -> None:
 
     health = Health({"store": hangs, "disk": lambda: [full]}, seen.append, patience=0.05)
     full = Cause(subject="disk", text="full")
+    until(lambda: asyncio.run(health.condition()).causes == (full,))
+    seen.clear()
+    gate.clear()
+    begun.clear()
     for _ in range(2):
         condition = asyncio.run(health.condition())
         assert ["store", "disk"] == [cause.subject for cause in condition.causes]
         assert "hangs" in condition.causes[0].text
         assert not condition.ready
-    assert [condition] == seen
+    assert ([condition], 1) == (seen, len(begun))
     gate.set()
     until(lambda: asyncio.run(health.condition()).causes == (full,))
-    assert 1 == len(begun)
+
+
+def test_a_look_that_takes_long_keeps_what_the_last_one_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Agents that do not answer are asked for longer than a probe waits, and that is one condition."""
+    monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
+    gate, silent, seen = threading.Event(), Cause(subject="machines", text="silent"), []
+    gate.set()
+
+    def look() -> list[Cause]:
+        assert gate.wait(60)
+        return [silent]
+
+    health = Health({"machines": look}, seen.append, patience=0.05)
+    until(lambda: asyncio.run(health.condition()).causes == (silent,))
+    seen.clear()
+    gate.clear()
+    assert (silent,) == asyncio.run(health.condition()).causes
+    assert [] == seen
+    gate.set()
 
 
 def test_a_check_that_fails_is_a_cause() -> None:

@@ -138,6 +138,8 @@ class _Look:
         self._lock = threading.Lock()
         self._began = self._ended = 0.0
         self._finding: Future[tuple[Cause, ...]] | None = None
+        self._known: tuple[Cause, ...] = ()
+        """What the last look that ended has found."""
 
     def begun(self) -> Future[tuple[Cause, ...]]:
         """A look that is fresh, or under way."""
@@ -159,6 +161,11 @@ class _Look:
         """Of a look that was begun, which may be under way still."""
         if finding.done():
             return finding.result()
+        if any(not cause.warning for cause in self._known):  # it says more than that this look takes long
+            return self._known
+        if not self._ended:
+            text = "no answer yet; the platform may still be starting"
+            return (Cause(subject=self._subject, text=text),)
         # Whole tens, so that what goes on hanging is not a new condition with each look.
         seconds = int(time.monotonic() - self._began) // 10 * 10
         lasts = f"for {seconds} s" if seconds else "for some seconds"
@@ -170,7 +177,7 @@ class _Look:
         except Exception as error:  # noqa: BLE001  (whatever it is, it is a cause)
             text = f"a look at it failed with {type(error).__name__}; the platform's log has more"
             causes = (Cause(subject=self._subject, text=text, detail=traceback.format_exc()),)
-        self._ended = time.monotonic()
+        self._ended, self._known = time.monotonic(), causes
         finding.set_result(causes)
 
 
