@@ -144,6 +144,7 @@ class GatewayServer:
 
     async def _fill(self, server: grpc.aio.Server) -> Sequence[str]:
         pool, opened = self._thread.pool, self._thread.opened
+        await self._thread.health.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
         upstream = Upstream(self._lines)
         opened.push_async_callback(upstream.close)
         creations = Creations(self._registry, pool)
