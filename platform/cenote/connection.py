@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
@@ -85,16 +86,20 @@ class PlatformInfo:
     nodes: tuple[NodeInfo, ...]
 
 
-def connect(address: str | None = None, token: str | None = None) -> Platform:
+def connect(address: str | None = None, token: str | None = None, *, wait: float | None = None) -> Platform:
     """The platform whose gateway listens at `address`. Nothing is sent before the first call.
 
     address: `host:port`; by default what CENOTE_ADDRESS says, else this machine's. token: by default what
-    CENOTE_TOKEN or the token file of `cenote up` says. Raises UsageError for what is no address.
+    CENOTE_TOKEN or the token file of `cenote up` says. wait: seconds for which its calls wait for a platform that
+    does not answer and was there before, as while its gateway is started again, which they log; by default what
+    CENOTE_WAIT says, else 30. Raises UsageError for what is no address.
     """
-    target = destination(address, token)
+    if wait is not None and not (isinstance(wait, int | float) and 0 <= wait < math.inf):
+        raise UsageError(f"wait is a number of seconds, 0 for none, not {wait!r:.100}")
+    target = destination(address, token, wait)
     if target is None and address is not None:
         raise UsageError(f"there is no platform at {address!r}; leave the address out, or write host:port")
-    return Platform(target or _checked(destination(LOCAL, token)))
+    return Platform(target or _checked(destination(LOCAL, token, wait)))
 
 
 class Platform:
@@ -246,7 +251,7 @@ class Platform:
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
         from cenote.runtime.remote.background import background
 
-        return background().wait(question, PATIENCE, "answer")
+        return background().wait(question, PATIENCE + self._destination.wait, "answer")
 
 
 def _checked(target: Destination | None) -> Destination:

@@ -41,7 +41,9 @@ def _printing(text_of: Callable[[Any], str]) -> Callable[[Any], str]:
 
 
 class UsageError(CenoteError, ValueError):
-    """An argument is wrong. Nothing ran."""
+    """An argument is wrong. Nothing ran. several: all that is wrong, where that is more than one thing."""
+
+    several: tuple[UsageError | RejectedError, ...] = ()
 
 
 class NameExistsError(UsageError):
@@ -199,7 +201,9 @@ class RuntimeClosedError(UsageError):
 
 
 class RejectedError(CenoteError):
-    """A policy or a rule refused the request. Nothing ran."""
+    """A policy or a rule refused the request. Nothing ran. several: see UsageError."""
+
+    several: tuple[UsageError | RejectedError, ...] = ()
 
 
 class RuntimeExpiredError(RejectedError):

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, get_args
 
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
+from cenote_security.problems import Problems
 from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
@@ -107,10 +108,15 @@ class SandboxPolicy:
     tracking: bool = True
 
     def __post_init__(self) -> None:
+        wrong = Problems()
         for name in ("memory", "disk", "output"):
-            object.__setattr__(self, name, parse_size(getattr(self, name)))
-        self._check_limits()
-        self._check_surroundings()
+            with wrong.noting():
+                object.__setattr__(self, name, parse_size(getattr(self, name)))
+        if not wrong:
+            self._check_sizes(wrong)
+        self._check_limits(wrong)
+        self._check_surroundings(wrong)
+        wrong.raise_all()
         object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
         object.__setattr__(self, "mounts", tuple(self.mounts))
         object.__setattr__(self, "preload", tuple(self.preload))
@@ -122,51 +128,60 @@ class SandboxPolicy:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, env=MappingProxyType(state["env"]))
 
-    def _check_limits(self) -> None:
+    def _check_sizes(self, wrong: Problems) -> None:
         if self.memory_bytes < 64 * 2**20:
-            raise UsageError("a jail needs at least 64 MiB of memory to run Python")
+            wrong.note(UsageError("a jail needs at least 64 MiB of memory to run Python"))
         if self.disk_bytes < 2**20:  # to the kernel, a tmpfs of size 0 has no limit
-            raise UsageError("a jail needs at least 1 MiB of disk")
+            wrong.note(UsageError("a jail needs at least 1 MiB of disk"))
         if max(self.memory_bytes, self.disk_bytes, self.output_bytes) > _MAX_BYTES:
-            raise UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'")
+            wrong.note(UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'"))
+
+    def _check_limits(self, wrong: Problems) -> None:
         if not isinstance(self.cpus, int | float) or not 0 < self.cpus < math.inf:
-            raise UsageError(f"cpus is a positive number, not {self.cpus!r}")
+            wrong.note(UsageError(f"cpus is a positive number, not {self.cpus!r}"))
         if not isinstance(self.processes, int) or not 8 <= self.processes <= MAX_PROCESSES:
-            raise UsageError(f"processes is a whole number from 8 to {MAX_PROCESSES}, not {self.processes!r}")
-        check_seconds(self.cell_timeout, "cell_timeout")
-        check_seconds(self.call_timeout, "call_timeout")
-        check_seconds(self.runtime_timeout, "runtime_timeout")
+            wrong.note(
+                UsageError(f"processes is a whole number from 8 to {MAX_PROCESSES}, not {self.processes!r}")
+            )
+        for name in ("cell_timeout", "call_timeout", "runtime_timeout"):
+            with wrong.noting():
+                check_seconds(getattr(self, name), name)
         if self.limits not in ("auto", "cgroup", "watchdog"):
-            raise UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog")
+            wrong.note(UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog"))
 
-    def _check_surroundings(self) -> None:
+    def _check_surroundings(self, wrong: Problems) -> None:
         if self.snapshots not in ("auto", "none"):
-            raise UsageError(f"unknown snapshots {self.snapshots!r}; use auto or none")
+            wrong.note(UsageError(f"unknown snapshots {self.snapshots!r}; use auto or none"))
         if self.isolation not in ISOLATIONS:
-            raise UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
+            wrong.note(
+                UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
+            )
         if not isinstance(self.noexec, bool):
-            raise UsageError(f"noexec is True or False, not {self.noexec!r}")
+            wrong.note(UsageError(f"noexec is True or False, not {self.noexec!r}"))
         if self.noexec and self.isolation == "none":
-            raise UsageError('noexec=True takes a wall, and isolation "none" has none')
+            wrong.note(UsageError('noexec=True takes a wall, and isolation "none" has none'))
         if not isinstance(self.tracking, bool):
-            raise UsageError(f"tracking is True or False, not {self.tracking!r}")
-        self._check_network()
+            wrong.note(UsageError(f"tracking is True or False, not {self.tracking!r}"))
+        self._check_network(wrong)
         if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
-            raise UsageError("env maps names to strings; no '=' in names, no NUL character anywhere")
+            wrong.note(UsageError("env maps names to strings; no '=' in names, no NUL character anywhere"))
         if not _is_list_of(self.mounts, Mount):
-            raise UsageError("mounts is a list of Mount objects")
+            wrong.note(UsageError("mounts is a list of Mount objects"))
         if not _is_list_of(self.preload, str):
-            raise UsageError('preload is a list of module names, such as ("numpy",)')
+            wrong.note(UsageError('preload is a list of module names, such as ("numpy",)'))
 
-    def _check_network(self) -> None:
+    def _check_network(self, wrong: Problems) -> None:
         if self.network == "none":
             return
         if not isinstance(self.network, Allow):
-            raise UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])')
+            wrong.note(UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])'))
+            return
         if self.isolation in ("landlock", "gvisor", "none"):
-            raise UsageError(
-                f"network=Allow(...) takes a network namespace with a way out, which isolation "
-                f'{self.isolation!r} has not; use isolation="strict" or "auto"'
+            wrong.note(
+                UsageError(
+                    f"network=Allow(...) takes a network namespace with a way out, which isolation "
+                    f'{self.isolation!r} has not; use isolation="strict" or "auto"'
+                )
             )
 
     @property

@@ -27,6 +27,9 @@ class Told:
     def beat(self) -> None:
         pass
 
+    def condition(self, condition: object) -> None:
+        pass
+
     def ending(self) -> None:
         pass
 

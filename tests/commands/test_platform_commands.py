@@ -5,6 +5,7 @@ Platforms are processes of their own; commands run in this one, but for those wh
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from tests.waiting import until
 from cenote.cli.main import build_parser
 from cenote.cli.runtime import _table
 from cenote.cli.up import options_from
-from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.daemon_lock import DaemonLock, Running, died_at, running_at
 from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
 from cenote.terminal.screen import Screen
@@ -163,7 +164,8 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
             time.sleep(0.01)
     # What it was just starting has its lock until it has started.
     until(lambda: running_at(state.lock) is None)
-    assert 4 == up("status").returncode
+    died = up("runtime", "ls", "--wait", "0")
+    assert (4, True) == (died.returncode, "died, and nothing has started it again" in died.stderr)
     assert "no platform runs here\n" == up("down").stdout
     assert 0 == up("up", "--without-ray", "--port", "0").returncode
 
@@ -184,10 +186,35 @@ def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateF
     state.make()
     lock = DaemonLock(state.lock)
     lock.write(Running(pid=os.getpid(), since=0.0))
-    done = at_home("runtime", "ls")
+    done = at_home("runtime", "ls", "--wait", "0")
     lock.release()
     assert 4 == done.returncode
     assert "is being started, or started again; try again in a moment" in done.stderr
+
+
+def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: StateFolder) -> None:
+    """After a crash, by itself; it says that it waits. One that was ended, or never was, is not waited for."""
+    never = at_home("runtime", "ls", "--wait", "60")
+    assert (4, True) == (never.returncode, "start one with `cenote up`" in never.stderr)
+    assert 0 == at_home("up", "--without-ray", "--port", "0").returncode
+    holders = [running_at(lock) for lock in (state.watch, state.lock)]
+    for each in holders:
+        assert each is not None
+        os.kill(each.pid, signal.SIGKILL)
+    until(lambda: died_at(state.lock))
+    command = [sys.executable, "-m", "cenote.cli.main", "runtime", "ls", "--wait", "60"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
+    with subprocess.Popen(
+        command, env=environment | homes(state.path.parent.parent), stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        assert waiting.stderr is not None
+        said = waiting.stderr.readline()
+        assert "the platform here does not answer (it died); waiting for it, " in said
+        assert 0 == at_home("up", "--without-ray", "--port", "0").returncode
+        assert 0 == waiting.wait()
+    at_home("down")
+    ended = at_home("runtime", "ls", "--wait", "60")
+    assert (4, True) == (ended.returncode, "was ended; `cenote up` has it again" in ended.stderr)
 
 
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
@@ -260,6 +287,31 @@ def test_a_token_that_is_not_good_is_status_3(standing: Cenote) -> None:
     """The platform is there and refuses."""
     done = standing("status", CENOTE_TOKEN="wrong")
     assert (3, True) == (done.returncode, "token" in done.stderr)
+
+
+def test_health_checks_take_no_token(standing: Cenote) -> None:
+    """A revoked one says nothing of the platform; each question has its words and its status."""
+    for arguments, told in ((("--live",), "alive\n"), (("--ready",), "ready\n")):
+        done = standing("status", *arguments, CENOTE_TOKEN="wrong")
+        assert (0, told) == (done.returncode, done.stdout.partition("  ")[0])
+    assert {"live": True} == json.loads(standing("status", "--live", "--json").stdout)
+    assert json.loads(standing("status", "--ready", "--json").stdout)["ready"]
+    assert 2 == standing("status", "--ready", "--live").returncode
+
+
+def test_a_platform_that_cannot_be_used_says_why(up: Cenote, state: StateFolder) -> None:
+    """Alive, 1 for not ready, and the cause in words."""
+    state.store.rename(state.path / "elsewhere")
+    until(lambda: up("status", "--ready").returncode == 1)
+    assert (
+        "not ready\n  store: the store of durable runtimes cannot be reached"
+        in up("status", "--ready").stdout
+    )
+    assert "store: the store of durable runtimes" in up("status").stdout
+    assert 0 == up("status", "--live").returncode
+    (state.path / "elsewhere").rename(state.store)
+    up("down")
+    assert [4, 4] == [up("status", asked).returncode for asked in ("--live", "--ready")]
 
 
 def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote: Cenote) -> None:
@@ -383,6 +435,44 @@ def test_the_record_is_shown(standing: Cenote) -> None:
     assert "" == standing("audit", "show", "--since", "2999-01-01T00:00Z").stdout
     assert 2 == standing("audit", "show", "--since", "yesterday").returncode
     assert 0 == standing("runtime", "rm", "shown").returncode
+
+
+def test_the_record_is_followed_limited_and_exported(standing: Cenote, standing_folder: Path) -> None:
+    """By names: of a tenant, and of a runtime that is gone too."""
+    assert 0 == standing("runtime", "create", "exported").returncode
+    assert 0 == standing("runtime", "rm", "exported").returncode
+
+    def about(*more: str) -> list[str]:
+        return standing("audit", "show", "--runtime", "exported", *more).stdout.splitlines()
+
+    until(lambda: any("runtime.removed" in line for line in about()))
+    lines = about()
+    assert "runtime.created" in lines[0]
+    assert all("(default)" in line and "(exported)" in line for line in lines)
+    assert lines[-1:] == about("--limit", "1")
+    assert 2 == standing("audit", "show", "--limit", "0").returncode
+    rows = [
+        json.loads(line) for line in standing("audit", "export", "--runtime", "exported").stdout.splitlines()
+    ]
+    assert len(lines) == len(rows)
+    assert {("default", "exported")} == {(row["tenant_name"], row["runtime_name"]) for row in rows}
+    table = standing_folder / "log.csv"
+    csv_options = ("--format", "csv", "--output", str(table), "--until", "2999-01-01T00:00Z")
+    assert 0 == standing("audit", "export", "--runtime", "exported", *csv_options).returncode
+    with table.open(newline="") as file:
+        assert [row["number"] for row in csv.DictReader(file)] == [str(row["number"]) for row in rows]
+    command = [sys.executable, "-m", "cenote.cli.main", "audit", "show", "--follow", "--limit", "1"]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("CENOTE_")}
+    with subprocess.Popen(
+        command, env=environment | homes(standing_folder), stdout=subprocess.PIPE, text=True
+    ) as following:
+        assert following.stdout is not None
+        assert following.stdout.readline()
+        assert 0 == standing("runtime", "create", "followed").returncode
+        assert any("(followed)" in line for line in following.stdout)
+        following.send_signal(signal.SIGINT)
+        assert 130 == following.wait()
+    assert 0 == standing("runtime", "rm", "followed").returncode
 
 
 def test_operators_commands_need_a_platform(at_home: Cenote) -> None:

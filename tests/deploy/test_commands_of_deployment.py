@@ -26,6 +26,28 @@ def test_the_platform_is_started_as_its_command_line_allows(line: list[str]) -> 
     assert build_parser().parse_args(line).foreground
 
 
-def test_the_platform_is_asked_as_its_command_line_allows() -> None:
-    """The question of health checks and probes."""
-    assert callable(build_parser().parse_args(["status"]).handler)
+def questions() -> dict[str, list[str]]:
+    """Of health checks and probes, by what asks."""
+    (service,) = documents(DEPLOY / "compose.yaml")[0]["services"].values()
+    (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
+    probes = {name: gateway[name]["exec"]["command"] for name in gateway if name.endswith("Probe")}
+    unit = parse(UNIT.read_text())["Service"]["ExecStartPost"][0].lstrip("-").split()
+    (check,) = re.findall(
+        r"^HEALTHCHECK .*CMD (.+)$", (DEPLOY / "Dockerfile").read_text(), flags=re.MULTILINE
+    )
+    return probes | {
+        "compose": service["healthcheck"]["test"][1:],
+        "unit": ["cenote", *unit[1:]],
+        "image": json.loads(check),
+    }
+
+
+@pytest.mark.parametrize(
+    "asks", ["startupProbe", "readinessProbe", "livenessProbe", "compose", "unit", "image"]
+)
+def test_the_platform_is_asked_as_its_command_line_allows(asks: str) -> None:
+    """What starts a gateway again asks whether it is alive; what sends it clients, whether it is ready."""
+    program, *arguments = questions()[asks]
+    ready = asks in ("readinessProbe", "compose", "unit")
+    parsed = build_parser().parse_args(arguments)
+    assert ("cenote", not ready, ready) == (program, parsed.live, parsed.ready)

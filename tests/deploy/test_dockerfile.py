@@ -135,4 +135,4 @@ def test_commands_need_no_shell(dockerfile: list[tuple[str, str]]) -> None:
     """A shell in between would take the signal that is to end the platform."""
     assert ["tini", "--", "cenote"] == json.loads(last(dockerfile, "ENTRYPOINT"))
     assert ["up", "--foreground"] == json.loads(last(dockerfile, "CMD"))
-    assert ["cenote", "status"] == json.loads(last(dockerfile, "HEALTHCHECK").partition("CMD ")[2])
+    assert ["cenote", "status", "--live"] == json.loads(last(dockerfile, "HEALTHCHECK").partition("CMD ")[2])

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from cenote.gateway.audit.chain import START, after, before, mark_of
 from cenote.gateway.audit.entry import Entry, Event
 from cenote.gateway.audit.folder import log_files
-from cenote.gateway.audit.head import head_slot
+from cenote.gateway.audit.head import head_slot, signed_base
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.audit.verification import entries, verify
-from cenote.gateway.errors import AuditBrokenError
+from cenote.gateway.errors import AuditBrokenError, AuditUnavailableError
 
 KEY = b"k" * 32
 COUNT = 12
@@ -39,6 +39,82 @@ def written(tmp_path: Path) -> Path:
             log.append(event(number))
     assert 4 == len(log_files(folder))
     return folder
+
+
+def test_old_entries_are_removed_in_whole_files_and_the_rest_verifies(tmp_path: Path) -> None:
+    """On record, after the time that was said; what is written before that moment stays, at the limit too."""
+    folder, now = tmp_path / "audit", [1_000.0]
+    with AuditLog(folder, KEY, file_bytes=1200, keep=100.0, clock=lambda: now[0]) as log:
+        for number in range(1, COUNT + 1):
+            now[0] += 10
+            log.append(event(number))
+        before_trim = len(log_files(folder))
+        assert 0 == log.trim() or before_trim > 1
+        now[0] = 2_000.0
+        removed = log.trim()
+        kept = list(entries(folder))
+        assert removed == kept[0].number - 1 > 0
+        assert "log.trimmed" == kept[-1].event.kind
+        assert (removed, kept[0].number - 1) == (
+            kept[-1].event.facts["entries"],
+            kept[-1].event.facts["up_to"],
+        )
+        assert verify(folder, KEY).broken is None
+        log.append(event(COUNT + 1))
+    with AuditLog(folder, KEY, keep=100.0) as again:
+        assert verify(folder, KEY).broken is None
+        assert again.mark.number == verify(folder, KEY).last.number
+
+
+def test_entries_that_are_young_enough_stay(tmp_path: Path) -> None:
+    """And all of them where nothing is said of removing any."""
+    for folder, keep in ((tmp_path / "young", 1e6), (tmp_path / "kept", 0.0)):
+        with AuditLog(folder, KEY, file_bytes=1200, keep=keep) as log:
+            for number in range(1, COUNT + 1):
+                log.append(event(number))
+            assert 0 == log.trim()
+            assert COUNT == len(list(entries(folder)))
+
+
+def test_files_that_somebody_else_removed_are_missed(tmp_path: Path) -> None:
+    """Retention signs what it removes: neither a head nor another platform's word stands in for that."""
+    folder, now = tmp_path / "audit", [1_000.0]
+    with AuditLog(folder, KEY, file_bytes=1200, keep=10.0, clock=lambda: now[0]) as log:
+        for number in range(1, COUNT + 1):
+            log.append(event(number))
+        now[0] = 2_000.0
+        assert log.trim()
+    base = folder / "base"
+    good = base.read_bytes()
+    assert verify(folder, KEY).broken is None
+    for wrong in (None, (folder / "head").read_bytes(), signed_base(START, b"x" * 32)):
+        base.unlink(missing_ok=True)
+        if wrong is not None:
+            base.write_bytes(wrong)
+        assert verify(folder, KEY).broken is not None
+    base.write_bytes(good)
+    log_files(folder)[0].unlink()
+    assert verify(folder, KEY).broken is not None
+
+
+def test_a_crash_while_old_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was to be removed and is still there is no harm, and goes the next time."""
+    folder, now = tmp_path / "audit", [1_000.0]
+    with AuditLog(folder, KEY, file_bytes=1200, keep=10.0, clock=lambda: now[0]) as log:
+        for number in range(1, COUNT + 1):
+            log.append(event(number))
+        now[0] = 2_000.0
+        with monkeypatch.context() as crash:
+            crash.setattr(Path, "unlink", _fails)
+            with pytest.raises(AuditUnavailableError):
+                log.trim()
+        assert verify(folder, KEY).broken is None
+        assert log.trim()
+        assert verify(folder, KEY).broken is None
+
+
+def _fails(_path: Path, **_: object) -> None:
+    raise OSError("no")
 
 
 def rewrite(folder: Path, number: int, change: Callable[[bytes], bytes]) -> None:

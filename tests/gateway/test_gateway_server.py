@@ -8,9 +8,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -22,17 +24,26 @@ from tests.waiting import PATIENCE, until
 from cenote.gateway.audit.verification import entries, verify
 from cenote.gateway.creations import STARTS
 from cenote.gateway.errors import DatabaseUnavailableError, NodeLeftError
+from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
 from cenote.gateway.quota import Quota
 from cenote.gateway.registry import Registry, Wish
 from cenote.gateway.turns import Turns
 from cenote.runtime import Function, PythonRuntime, Variable
+from cenote_proto.v1 import platform_pb2, runtime_pb2
+from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+from cenote_security.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.file_systems import kind_of
 from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.server import RuntimeServer
 from cenote_worker.tenancy.deeds import Batch
 from cenote_worker.tenancy.shared_quota import Limits
+from cenote_worker.wire import policies
+
+BARE_TERMS: dict[str, Any] = {"preload": (), "memory": "256MiB"}
 
 
 class SlowNodes:
@@ -538,3 +549,66 @@ def test_any_grpc_tool_can_ask_what_is_here(world: World) -> None:
     services = {service.name for service in answer.list_services_response.service}
     assert health_pb2.HealthCheckResponse.SERVING == health.status
     assert {f"cenote_proto.v1.{name}Service" for name in ("Platform", "Runtime", "Reference")} < services
+
+
+def test_shared_values_beyond_memory_are_on_disk(make_world: Callable[..., World], tmp_path: Path) -> None:
+    """Without Ray as with it: a platform takes more than it has memory for, and gives it back whole."""
+    if kind_of(tmp_path.stat().st_dev) in ("tmpfs", "ramfs"):
+        pytest.skip("the disk of the tests is memory")
+    size = 900_000
+    with ExitStack() as opened:
+
+        def machines(key: MasterKey) -> LocalNodes:
+            return opened.enter_context(LocalNodes(key, room=1 << 20, disk=tmp_path))
+
+        user = make_world(machines=machines).user("acme")
+        runtime = user.create("big")
+        references = [user.share(runtime, f"bytes([{byte}]) * {size}") for byte in (1, 2, 3)]
+        for byte, reference in enumerate(references, 1):
+            assert bytes([byte]) * size in user.read(reference)
+
+
+def test_a_runtime_without_a_policy_has_the_default_one(world: World) -> None:
+    """In whatever language it is asked for: nothing has to be known of policies."""
+    channel = world.user("acme").channel
+    metadata = (("authorization", f"Bearer {world.user('acme').token}"),)
+    stub = PlatformServiceStub(channel)
+    made = stub.CreateRuntime(platform_pb2.CreateRuntimeRequest(name="plain"), metadata=metadata)
+    assert policies.to_message(SandboxPolicy()) == made.policy
+    wanted = platform_pb2.CreateRuntimeRequest(name="some", policy=runtime_pb2.Policy(memory=128 << 20))
+    given = stub.CreateRuntime(wanted, metadata=metadata).policy
+    default = SandboxPolicy()
+    assert (128 << 20, default.cpus, default.processes, default.disk_bytes, "auto", ()) == (
+        given.memory,
+        given.cpus,
+        given.processes,
+        given.disk,
+        given.limits,
+        tuple(given.preload),
+    )
+
+
+def test_a_refusal_says_all_that_is_wrong(world: World) -> None:
+    """With the terms, the policy, and what no tenant may have; of one thing alone, just that."""
+    user = world.user("acme")
+    metadata = (("authorization", f"Bearer {user.token}"),)
+    policy = runtime_pb2.Policy(memory=1, processes=2, limits="none")
+    wrong = platform_pb2.CreateRuntimeRequest(name="rt_x", lease=-1, policy=policy)
+    stub = PlatformServiceStub(user.channel)
+    told = refused(lambda: stub.CreateRuntime(wrong, metadata=metadata))
+    assert grpc.StatusCode.INVALID_ARGUMENT == told.code
+    assert told.text.startswith("5 things are wrong: (1) ")
+    for part in (
+        "64 MiB of memory",
+        "from 8 to",
+        "unknown limits",
+        "given by the platform",
+        "a lease is of 0",
+    ):
+        assert part in told.text
+    weaker = BARE_TERMS | {"isolation": "none", "limits": "watchdog"}
+    both = refused(lambda: user.create("x", SandboxPolicy(**weaker)))
+    assert (grpc.StatusCode.FAILED_PRECONDITION, True) == (both.code, "2 things are wrong" in both.text)
+    alone = refused(lambda: user.create("x", SandboxPolicy(**BARE_TERMS, limits="watchdog")))
+    assert "no tenant chooses weaker limits" in alone.text
+    assert "things are wrong" not in alone.text

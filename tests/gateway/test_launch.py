@@ -198,7 +198,7 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
     """Whoever started it would connect to what is about to be gone."""
 
     @contextmanager
-    def starting(_options: PlatformOptions, _beat: object) -> Iterator[Running]:
+    def starting(*_: object) -> Iterator[Running]:
         os.kill(os.getpid(), signal.SIGTERM)
         yield RUNNING
         ended.append("orderly")
@@ -226,6 +226,9 @@ class Heard:
 
     def beat(self) -> None:
         self.said.append("beat")
+
+    def condition(self, condition: object) -> None:
+        self.said.append(str(condition))
 
     def ending(self) -> None:
         self.said.append("ending")

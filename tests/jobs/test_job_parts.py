@@ -15,7 +15,7 @@ import pytest
 from cenote.agent.events import Event, EventType
 from cenote.gateway.jobs.ledger import Failure, TaskOutcome
 from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json
-from cenote.gateway.jobs.room import fits, room
+from cenote.gateway.jobs.room import AT_LEAST, fits, room, tasks_on
 from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
 from cenote.gateway.quota import Quota
@@ -43,6 +43,23 @@ def test_a_quarter_of_each_quota_is_left(
 ) -> None:
     """But for a job of which nothing runs, which may have the last of it: a small quota lets one task begin."""
     assert expected == room(limits, dict.fromkeys(Quota, 0) | used, NEED, running)
+
+
+@pytest.mark.parametrize(
+    ("processors", "tasks"), [(0, AT_LEAST), (2, AT_LEAST), (5, 20), (100, 400), (10_000, MAX_CONCURRENCY)]
+)
+def test_machines_have_room_by_their_processors(processors: int, tasks: int) -> None:
+    """Four for each, never fewer than small machines have always had."""
+    assert tasks == tasks_on(processors)
+
+
+def test_no_more_begin_than_machines_have_room_for() -> None:
+    """Whatever the quotas leave; what runs already stays, when a machine has gone."""
+    none = dict.fromkeys(Quota, 0)
+    assert 20 == room({}, none, NEED, 0, 20)
+    assert 5 == room({}, none, NEED, 15, 20)
+    assert 0 == room({}, none, NEED, 25, 20)
+    assert 6 == room({Quota.RUNTIMES: 8}, none, NEED, 0, 20)
 
 
 @pytest.mark.parametrize("face", [Job, Jobs])

@@ -27,6 +27,9 @@ class NoRuntimes:
     async def clear(self) -> None:
         pass
 
+    async def room(self) -> int:
+        return 16
+
     def make(self, position: int, attempt: int) -> None:
         pass
 
@@ -44,10 +47,10 @@ class Endless:
         await asyncio.Event().wait()
 
 
-def submitted(database: Database, definition: job_pb2.JobDefinition) -> JobId:
+def submitted(database: Database, definition: job_pb2.JobDefinition, tasks: int = 2) -> JobId:
     owner, job = Tenants(database).create("acme").id, new_job_id()
     Jobs(database).begin(owner, job, definition.SerializeToString())
-    Tasks(database).add(job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in (1, 2)])
+    Tasks(database).add(job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in range(1, tasks + 1)])
     return Jobs(database).complete(owner, job, name="", key="", digest="").id
 
 
@@ -98,3 +101,36 @@ def test_a_wish_to_cancel(working: Any) -> None:
     asyncio.run(cancelled())
     assert ["cancelled", "cancelled"] == states(database, job)
     assert "cancelled" == Jobs(database).of_all(job).state
+
+
+def test_as_many_tasks_are_under_way_as_machines_have_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More than sixteen where there are machines for it, and more still when another one joins."""
+    monkeypatch.setattr(runner, "Attempt", Endless)
+    monkeypatch.setattr(runner, "COUNT_EVERY", 0.05)
+    places = [20]
+
+    class Machines(NoRuntimes):
+        async def room(self) -> int:
+            return places[0]
+
+    with Database(tmp_path / "gateway.db") as database:
+        definition = job_pb2.JobDefinition(concurrency=30, attempts=1)
+        job = submitted(database, definition, tasks=40)
+        ledger, none = JobLedger(database, job), threading.Event()
+        work = runner._Work(database, ledger, definition, Machines(), {}, none)  # type: ignore[arg-type]
+
+        def under_way() -> int:
+            return states(database, job).count("running")
+
+        async def carried_out() -> None:
+            carrying = asyncio.create_task(work.carry_out())
+            await until_async(lambda: under_way() == 20)
+            places[0] = 100
+            await until_async(lambda: under_way() == 30)  # as the job says
+            row = Jobs(database).of_all(job)
+            Jobs(database).cancel(row.tenant, job)
+            await carrying
+
+        asyncio.run(carried_out())

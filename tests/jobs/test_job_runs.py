@@ -13,12 +13,19 @@ from tests.orchestrator.studio import Studio, code
 from tests.processes import kill
 from tests.waiting import until
 
+import cenote
 from cenote.gateway.orchestrators import processes
 from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess
 from cenote.jobs import BadTasksError, Job, ModelSpec, TaskResult
 from cenote.jobs.terms import JobTerms
 from cenote.team import Budget
-from cenote_security.errors import QuotaExceededError, RejectedError, ScopeMissingError, UsageError
+from cenote_security.errors import (
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    ScopeMissingError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_security.scopes import Scope
 
@@ -233,6 +240,22 @@ def test_cancelled_and_taken_up_again(studio: Studio) -> None:
     job.remove()
 
 
+def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
+    """And one that is done again has another."""
+    job = studio.connect().jobs.submit([{"code": "result = 1 / 0"}], result="result", sandbox=BARE)
+    folder = studio.folder / "jobs" / job.id
+    text = (folder / "token").read_text()
+    cenote.connect(studio.address, text).describe()
+    job.wait()
+    until(lambda: not (folder / "token").exists())
+    with pytest.raises(NotAuthenticatedError):
+        cenote.connect(studio.address, text).describe()
+    job.retry()
+    assert text != (folder / "token").read_text()
+    assert "ZeroDivisionError" in str(job.wait() and list(job.results()))
+    job.remove()
+
+
 def test_tasks_wait_for_quotas(studio: Studio) -> None:
     """Of four runtimes three are for jobs, so that the tenant has one besides; where it has all, tasks wait and say
     why. What could never run is refused.
@@ -303,7 +326,7 @@ def test_what_is_refused_before_anything_runs(studio: Studio) -> None:
     assert "line 10: this is a line of OpenAI's batch format" in str(caught.value)
     for terms, error, text in (
         ({"attempts": 11}, UsageError, "up to 10 attempts"),
-        ({"concurrency": 17}, UsageError, "up to 16 tasks at once"),
+        ({"concurrency": 1001}, UsageError, "up to 1000 tasks at once"),
         ({"timeout": -1.0}, UsageError, "timeout is of 0"),
         ({"result": "a b"}, UsageError, "no name for a variable"),
         ({"budget": Budget(agents=2)}, UsageError, "budget of a job has no agents"),

@@ -193,6 +193,22 @@ def test_bounds_of_jobs(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     assert desk.submit()
 
 
+def test_a_refusal_of_a_job_says_all_that_is_wrong(desk: Desk) -> None:
+    """Its name, its numbers, its sandbox."""
+    definition = job_pb2.JobDefinition(concurrency=5000, attempts=99, result="a b")
+    definition.sandbox.memory = 1
+    with pytest.raises(UsageError, match="5 things are wrong") as caught:
+        desk.submit(name="jb_mine", definition=definition)
+    for part in (
+        "given by the platform",
+        "64 MiB",
+        "tasks at once",
+        "up to 10 attempts",
+        "no name for a variable",
+    ):
+        assert part in str(caught.value)
+
+
 def test_a_job_of_which_nobody_knows_whether_it_is_one(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The database went away as that was written down. Who asks again has it worked on."""
     complete, stores = desk.stores.jobs.complete, desk.stores
@@ -302,4 +318,40 @@ def test_what_is_on_record(desk: Desk, tmp_path: Path) -> None:
     done = [event.facts["action"] for event in events if event.kind == "access"]
     assert ["job.submit", "job.cancel", "job.retry", "job.delete"] == done
     assert {desk.principal.tenant} == {event.tenant for event in events if event.kind in ("access", "token")}
-    assert ["issued"] == [event.facts["change"] for event in events if event.kind == "token"]
+    changes = [event.facts["change"] for event in events if event.kind == "token"]
+    assert ["issued", "ended", "issued", "ended"] == changes
+
+
+def test_a_job_that_is_over_has_no_token_and_counts_in_no_quota(desk: Desk) -> None:
+    """Its results stay. Done again, it is given both anew, and is refused where there is no room for it."""
+    tenant, tokens = desk.principal.tenant, desk.stores.tokens
+    before = {token.id for token in tokens.of(tenant)}
+    desk.stores.quotas.set_limit(tenant, Quota.JOBS, 1)
+    first = desk.submit()
+    (former,) = {token.id for token in tokens.of(tenant)} - before
+    desk.stores.database.execute("UPDATE jobs SET state = 'done' WHERE id = ?", first)  # as its process does
+    second = desk.submit()
+    assert 1 == desk.stores.quotas.used(tenant)[Quota.JOBS]
+    (given,) = {token.id for token in tokens.of(tenant)} - before
+    assert former != given
+    desk.stores.database.execute("UPDATE job_tasks SET state = 'failed' WHERE job_id = ?", first)
+    with pytest.raises(QuotaExceededError, match="wait until some are over"):
+        desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=first))
+    assert "done" == desk.jobs.find(desk.principal, first).state
+    desk.jobs.cancel(desk.principal, second)
+    assert (set(), 0) == (
+        {token.id for token in tokens.of(tenant)} - before,
+        desk.stores.quotas.used(tenant)[Quota.JOBS],
+    )
+    assert "waiting" == desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=first)).state
+    assert (1, 1) == (len(tokens.of(tenant)) - len(before), desk.stores.quotas.used(tenant)[Quota.JOBS])
+
+
+def test_a_job_with_nothing_to_do_again_stays_over(desk: Desk) -> None:
+    """What was asked for in vain takes nothing."""
+    job, tenant = desk.submit(), desk.principal.tenant
+    desk.stores.database.execute("UPDATE jobs SET state = 'done' WHERE id = ?", job)
+    desk.stores.database.execute("UPDATE job_tasks SET state = 'succeeded' WHERE job_id = ?", job)
+    assert "done" == desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=job)).state
+    desk.jobs.clear_old()
+    assert 0 == desk.stores.quotas.used(tenant)[Quota.JOBS]

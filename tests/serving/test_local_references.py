@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from tests.descriptors import MEMORY, all_closed, opened
 from tests.waiting import until
 
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
 from cenote_worker.serving import references
@@ -53,6 +55,97 @@ def test_what_is_known_of_a_reference() -> None:
     taken = store.content(record.id, "us")
     assert bytes(SIZE) == taken.whole()
     taken.close()
+    store.close()
+
+
+class Disk:
+    """Where values go for which memory has no room. full: whether it has none either."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.full = False
+
+    def write(self, memory: SealedMemory) -> SealedMemory:
+        if self.full:
+            raise UnavailableError("the disk is full")
+        self.sizes.append(memory.size)
+        return SealedMemory.create([os.pread(memory.fileno(), memory.size, 0)])
+
+
+def filled(byte: int) -> Content:
+    return Content.of_bytes(bytes([byte]) * SIZE)
+
+
+def whole(store: LocalReferences, reference: str) -> bytes:
+    taken = store.content(reference, "us")
+    try:
+        return taken.whole()
+    finally:
+        taken.close()
+
+
+def test_what_memory_has_no_room_for_goes_to_disk() -> None:
+    """Those that were not used for longest; all stay what they are, and count as stored."""
+    clock, disk = Clock(), Disk()
+    store = LocalReferences(room=2 * SIZE, clock=clock, wall=clock, spill=disk.write)
+    first, second = (store.put(filled(byte), INFO, OURS, holder="one", lease=1e6).id for byte in (1, 2))
+    clock.now += 1
+    assert bytes([1]) * SIZE == whole(store, first)
+    clock.now += 1
+    third = store.put(filled(3), INFO, OURS, holder="one", lease=1e6).id
+    assert [SIZE] == disk.sizes
+    assert [False, True, False] == [store._kept[each].spilled for each in (first, second, third)]
+    assert [bytes([byte]) * SIZE for byte in (1, 2, 3)] == [
+        whole(store, each) for each in (first, second, third)
+    ]
+    assert (3, 3 * SIZE) == store.used()
+    assert 3 * SIZE == store.stored("us")
+    store.release(first, "us", holder="one")
+    store.put(filled(4), INFO, OURS, holder="one", lease=1e6)
+    assert [SIZE] == disk.sizes, "memory has room again"
+    store.close()
+
+
+def test_a_value_that_is_larger_than_the_memory_for_all() -> None:
+    """It goes to disk by itself, and moves nobody else."""
+    disk = Disk()
+    store = LocalReferences(room=SIZE, spill=disk.write)
+    small = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id
+    large = store.put(Content.of_bytes(bytes(2 * SIZE)), INFO, OURS, holder="one", lease=1e6).id
+    assert ([2 * SIZE], False) == (disk.sizes, store._kept[small].spilled)
+    assert bytes(2 * SIZE) == whole(store, large)
+    store.close()
+
+
+def test_a_disk_that_is_full_refuses_the_value() -> None:
+    """And leaves those that are there."""
+    disk = Disk()
+    store = LocalReferences(room=SIZE, spill=disk.write)
+    kept = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id
+    disk.full = True
+    with pytest.raises(UnavailableError, match="the disk is full"):
+        store.put(filled(2), INFO, OURS, holder="one", lease=1e6)
+    assert (1, SIZE) == store.used()
+    assert bytes([1]) * SIZE == whole(store, kept)
+    store.close()
+
+
+def test_a_value_that_goes_while_it_moves() -> None:
+    """Its holder let go of it meanwhile: nothing is left of it."""
+    disk = Disk()
+    store = LocalReferences(room=SIZE, spill=disk.write)
+    first = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id
+    write = disk.write
+
+    def release_meanwhile(memory: SealedMemory) -> SealedMemory:
+        store.release(first, "us", holder="one")
+        return write(memory)
+
+    store._spill = release_meanwhile
+    store.put(filled(2), INFO, OURS, holder="one", lease=1e6)
+    assert (1, SIZE) == store.used()
+    with pytest.raises(UnknownReferenceError):
+        store.describe(first, "us")
     store.close()
 
 

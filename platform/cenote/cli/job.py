@@ -55,7 +55,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     logging.add_argument("task", metavar="TASK", help="the task's id")
     _add_json(logging, "object")
     _add_json(_add_named(verbs, "cancel", "stop a job; what is done stays", cancel), "object")
-    again = _add_named(verbs, "retry", "do tasks again that failed or were cancelled", retry)
+    again = _add_named(verbs, "retry", "do tasks again that failed or were cancelled", retry, waits=False)
     again.add_argument("tasks", nargs="*", metavar="TASK", help="their ids; by default all of them")
     again.add_argument("--budget-tokens", type=int, metavar="N", help="instead of the job's budget")
     again.add_argument("--budget-cost", type=float, metavar="DOLLARS", help="instead of the job's budget")
@@ -204,7 +204,7 @@ def report(status: JobStatus, screen: Screen, *, as_json: bool) -> None:
 def _jobs(arguments: argparse.Namespace) -> Jobs:
     from cenote.connection import Platform
 
-    return Platform(meant(arguments.address)).jobs
+    return Platform(meant(arguments.address, wait=arguments.answer_wait)).jobs
 
 
 def _job(arguments: argparse.Namespace) -> Job:
@@ -212,9 +212,14 @@ def _job(arguments: argparse.Namespace) -> Job:
 
 
 def _add_named(
-    verbs: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, handler: object
+    verbs: argparse._SubParsersAction[argparse.ArgumentParser],
+    name: str,
+    text: str,
+    handler: object,
+    *,
+    waits: bool = True,
 ) -> argparse.ArgumentParser:
-    parser = add_verb(verbs, name, text, handler)
+    parser = add_verb(verbs, name, text, handler, waits=waits)
     parser.add_argument("name", metavar="NAME", help="a name, or an id")
     return parser
 

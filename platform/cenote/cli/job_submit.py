@@ -31,7 +31,7 @@ _STANDARD_INPUT: Final = Path("/dev/stdin")
 
 
 def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    parser = add_verb(verbs, "submit", "submit a file of tasks", submit)
+    parser = add_verb(verbs, "submit", "submit a file of tasks", submit, waits=False)
     parser.epilog = EPILOG
     parser.add_argument(
         "file", metavar="FILE", type=Path, help="tasks, one JSON object a line, or - for standard input"
@@ -40,7 +40,13 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--key", default="", help="repeated with it, this gives the job that is there")
     parser.add_argument("--setup", metavar="FILE", type=Path, help="code that each runtime runs first")
     parser.add_argument("--result", default="", metavar="VARIABLE", help="whose value is a task's result")
-    parser.add_argument("--concurrency", type=int, default=0, metavar="N", help="tasks at once (default 4)")
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=0,
+        metavar="N",
+        help="tasks at once, as far as there is room (default 4)",
+    )
     parser.add_argument(
         "--attempts", type=int, default=1, metavar="N", help="for tasks that fail (default 1)"
     )
@@ -73,7 +79,7 @@ def submit(arguments: argparse.Namespace) -> int:
 
     if arguments.output is not None:
         check_place(arguments.output)
-    screen, jobs = Screen(), Platform(meant(arguments.address)).jobs
+    screen, jobs = Screen(), Platform(meant(arguments.address, wait=arguments.answer_wait)).jobs
     job = jobs.submit(_STANDARD_INPUT if str(arguments.file) == "-" else arguments.file, **_terms(arguments))
     if not (arguments.wait or arguments.output):
         if arguments.json:

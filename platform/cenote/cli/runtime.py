@@ -78,7 +78,7 @@ _SIZES: Final = frozenset({"memory", "disk", "output"})
 
 def list_all(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         found = [as_data(description) for description in line.runtimes()]
     if arguments.json:
         screen.line(json.dumps(found, indent=2))
@@ -93,7 +93,7 @@ def create(arguments: argparse.Namespace) -> int:
     screen = Screen()
     policy = policy_from(arguments)
     screen.progress("making a runtime")
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         made = as_data(
             line.create(
                 arguments.name,
@@ -109,9 +109,9 @@ def create(arguments: argparse.Namespace) -> int:
 
 def show(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         found = as_data(line.runtime(arguments.name))
-    there = _there(found, meant(arguments.address))
+    there = _there(found, meant(arguments.address, wait=arguments.answer_wait))
     if arguments.json:
         kept, known = (None, None) if there is None else ([asdict(one) for one in part] for part in there)
         screen.line(json.dumps({**found, "snapshots": kept, "variables": known}, indent=2))
@@ -144,7 +144,7 @@ def _there(
 
 def remove(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         for name in arguments.names:
             line.delete(name)
             screen.line(f"removed {name}")

@@ -35,7 +35,8 @@ def handle(arguments: argparse.Namespace) -> int:
     code = arguments.code if arguments.code is not None else read_source(arguments.file)
     screen = Screen()
     try:
-        result = execute(arguments.name, code, arguments.timeout, meant(arguments.address), screen)
+        where = meant(arguments.address, wait=arguments.answer_wait)
+        result = execute(arguments.name, code, arguments.timeout, where, screen)
     except NotDurableError as error:
         if isinstance(error.outcome, ExecutionResult):  # it was done: what it gave is nowhere else
             report(error.outcome, arguments.save, screen)

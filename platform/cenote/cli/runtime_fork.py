@@ -52,7 +52,7 @@ def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 def fork(arguments: argparse.Namespace) -> int:
     screen = Screen()
     screen.progress("forking")
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         made = line.fork(_request(arguments))
     if arguments.json:
         screen.line(json.dumps([as_data(each) for each in made], indent=2))

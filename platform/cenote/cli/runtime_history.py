@@ -58,7 +58,7 @@ def show_history(arguments: argparse.Namespace) -> int:
     from cenote.harness.export import as_data
 
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         state = runtime.state
         steps = state.history if arguments.all else state.steps
     if arguments.json:
@@ -75,7 +75,7 @@ def show_graph(arguments: argparse.Namespace) -> int:
     from cenote.harness.graph import to_dot, to_mermaid
 
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         graph = runtime.state.graph()
     match arguments.format:
         case "json":
@@ -91,7 +91,7 @@ def show_blame(arguments: argparse.Namespace) -> int:
     from cenote.harness.export import as_data
 
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         blame = runtime.state.blame(arguments.symbol)
     if arguments.json:
         step = as_data(blame.step) if blame.step is not None else None
@@ -106,7 +106,7 @@ def show_diff(arguments: argparse.Namespace) -> int:
     from cenote.harness.export import as_data
 
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         diff = runtime.state.diff(arguments.a, arguments.b)
     if arguments.json:
         data = asdict(replace(diff, left=(), right=()))

@@ -19,14 +19,14 @@ def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
 
 
 def wake(arguments: argparse.Namespace) -> int:
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         found = line.wake(arguments.name, partial=arguments.partial)
     Screen().line(f"{found.name} is served, as after step {found.steps}")
     return ExitStatus.OK
 
 
 def move(arguments: argparse.Namespace) -> int:
-    with platform_line(meant(arguments.address)) as line:
+    with platform_line(meant(arguments.address, wait=arguments.answer_wait)) as line:
         node = line.move(arguments.name, arguments.to)
     Screen().line(f"{arguments.name} is on {node}")
     return ExitStatus.OK

@@ -39,7 +39,7 @@ def target(text: str) -> int | str:
 
 def keep(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         kept = runtime.snapshot(arguments.label)
     if arguments.json:
         screen.line(json.dumps({"step": kept.step, "label": kept.label}, indent=2))
@@ -51,7 +51,7 @@ def keep(arguments: argparse.Namespace) -> int:
 
 def roll_back(arguments: argparse.Namespace) -> int:
     screen = Screen()
-    with attached(arguments.name, meant(arguments.address)) as runtime:
+    with attached(arguments.name, meant(arguments.address, wait=arguments.answer_wait)) as runtime:
         given = runtime.rollback(arguments.to)
     if arguments.json:
         screen.line(json.dumps(asdict(given), indent=2))

@@ -131,7 +131,7 @@ def _cut(text: str) -> str:
 def _platform(arguments: argparse.Namespace) -> Platform:
     from cenote.connection import Platform
 
-    return Platform(meant(arguments.address))
+    return Platform(meant(arguments.address, wait=arguments.answer_wait))
 
 
 def _table(found: list[TeamStatus], screen: Screen) -> None:

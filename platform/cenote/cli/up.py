@@ -18,6 +18,7 @@ from cenote_worker.wire.channels import ENVIRONMENT
 
 if TYPE_CHECKING:
     from cenote.gateway.daemon_lock import Running
+    from cenote.gateway.health import Condition
     from cenote.gateway.options import PlatformOptions
     from cenote.gateway.service_manager import ServiceManager
 
@@ -50,7 +51,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--shared-memory",
         metavar="SIZE",
-        help='memory of a machine for shared values, such as "8GiB"; those beyond go to disk (default: half of it)',
+        help='memory of a machine for shared values, such as "8GiB"; those beyond go to disk (default: half of it; '
+        "4 GiB without Ray)",
     )
     parser.add_argument(
         "--model-endpoint",
@@ -84,6 +86,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="have runtimes that nobody calls for so long sleep in the store, unless they are told otherwise "
         "(default: never)",
     )
+    parser.add_argument(
+        "--audit-days",
+        type=positive_seconds,
+        metavar="DAYS",
+        help="keep entries of the audit log for so many days and remove older ones (default: for ever)",
+    )
     parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.set_defaults(handler=handle)
@@ -116,6 +124,9 @@ class _Foreground:
         self._manager = manager
         self._shown = shown
         self.beat, self.ending = manager.beat, manager.ending
+
+    def condition(self, condition: Condition) -> None:
+        self._manager.status(str(condition))
 
     def ready(self, running: Running) -> None:
         self._shown(running)
@@ -151,6 +162,7 @@ def options_from(arguments: argparse.Namespace) -> PlatformOptions:
         team_environment=tuple(arguments.team_env or ()),
         store=_store(arguments.store),
         hibernate_after=arguments.hibernate_after or 0.0,
+        audit_keep=(arguments.audit_days or 0.0) * 86_400,
         shared_memory=arguments.shared_memory and parse_size(arguments.shared_memory),
         certificate=arguments.tls_cert and arguments.tls_cert.resolve(),
         key=arguments.tls_key and arguments.tls_key.resolve(),

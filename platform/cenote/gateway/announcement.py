@@ -10,10 +10,13 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import asdict
-from typing import BinaryIO, Final, Protocol, Self
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol, Self
 
 from cenote.gateway.daemon_lock import Running
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
+
+if TYPE_CHECKING:  # the watcher, and commands, have nothing to do with databases
+    from cenote.gateway.health import Condition
 
 _FAMILIES: Final[dict[str, type[CenoteError]]] = {
     family.__name__: family for family in (UsageError, RejectedError, UnavailableError)
@@ -37,6 +40,9 @@ class Announcer(Protocol):
 
     def beat(self) -> None:
         """It serves them. Every second, on the loop that does."""
+
+    def condition(self, condition: Condition) -> None:
+        """Whether it can be used now, and why not; each time that is another one."""
 
     def ending(self) -> None:
         """It was told to end: no beat need come any more."""
@@ -66,6 +72,9 @@ class PipeAnnouncer:
 
     def beat(self) -> None:
         self._write(b"\n")
+
+    def condition(self, condition: Condition) -> None:
+        """A watcher only ends what hangs. What else is the matter, the platform's log says."""
 
     def ending(self) -> None:
         with self._lock:

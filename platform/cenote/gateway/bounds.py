@@ -9,6 +9,7 @@ from typing import Final
 
 from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 
 LONGEST_LEASE: Final = 86_400.0
 """Seconds that a runtime outlives its last client, if it is to end at all."""
@@ -31,31 +32,45 @@ MAX_POLICY: Final = 64 * 2**10
 
 
 def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
-    """The policy as the platform carries it out. Raises RejectedError for what no tenant may have."""
+    """The policy as the platform carries it out. Raises RejectedError with all that no tenant may have."""
+    wrong = Problems()
     if policy.isolation in ("none", "landlock"):
-        raise RejectedError(
-            f"no tenant chooses weaker walls than the machine has; ask for isolation auto, strict or gvisor, not "
-            f"{policy.isolation}"
+        wrong.note(
+            RejectedError(
+                f"no tenant chooses weaker walls than the machine has; ask for isolation auto, strict or gvisor, not "
+                f"{policy.isolation}"
+            )
         )
     if policy.limits == "watchdog":
-        raise RejectedError(
-            "no tenant chooses weaker limits than the machine has; ask for limits auto or cgroup"
+        wrong.note(
+            RejectedError(
+                "no tenant chooses weaker limits than the machine has; ask for limits auto or cgroup"
+            )
         )
     if policy.cpus > MAX_CPUS:
-        raise RejectedError(f"no runtime has more than {MAX_CPUS} CPUs; ask for less than {policy.cpus:g}")
+        wrong.note(
+            RejectedError(f"no runtime has more than {MAX_CPUS} CPUs; ask for less than {policy.cpus:g}")
+        )
     if policy.output_bytes > MAX_OUTPUT:
-        raise RejectedError(
-            f"at most {MAX_OUTPUT >> 20} MiB of a cell's output are kept; have cells write more into files"
+        wrong.note(
+            RejectedError(
+                f"at most {MAX_OUTPUT >> 20} MiB of a cell's output are kept; have cells write more into files"
+            )
         )
     if policy.mounts:
-        raise RejectedError(
-            "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
+        wrong.note(
+            RejectedError(
+                "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
+            )
         )
     if foreign := sorted(set(policy.preload) - set(preloads)):
-        raise RejectedError(
-            f"the platform preloads {', '.join(preloads) or 'nothing'}, not {foreign[0][:100]!r}; leave it out of "
-            f"preload, cells can import it all the same"
+        wrong.note(
+            RejectedError(
+                f"the platform preloads {', '.join(preloads) or 'nothing'}, not {foreign[0][:100]!r}; leave it "
+                f"out of preload, cells can import it all the same"
+            )
         )
+    wrong.raise_all()
     return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
 
 

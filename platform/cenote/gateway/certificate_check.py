@@ -43,6 +43,11 @@ def check_certificate(
         _check_signer(what, chain, _chain(f"the authority of {what}", authority))
 
 
+def expiry(pem: bytes) -> datetime:
+    """When the first certificate of a PEM file that is over is over. Raises ValueError for what is none."""
+    return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem))
+
+
 def expires_before(pem: bytes, moment: datetime) -> bool:
     """Whether the first certificate of a PEM file is over by then."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc <= moment

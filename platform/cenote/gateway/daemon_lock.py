@@ -90,6 +90,13 @@ def running_at(path: Path) -> Running | None:
         os.close(fd)
 
 
+def died_at(path: Path) -> bool:
+    """Whether the last holder ended without releasing its lock: what it has written is there still."""
+    with suppress(OSError):
+        return path.stat().st_size > 0 and running_at(path) is None
+    return False
+
+
 def runs_already(running: Running | None) -> UnavailableError:
     if running is None or not running.address:
         return UnavailableError("a platform is just being started or ended here; try again in a moment")

@@ -30,6 +30,7 @@ class Database:
         self._lock = threading.RLock()
         self._session = _session(place)
         self.place = self._session.place
+        self.file = place if isinstance(place, Path) else None
         try:
             self._migrate(lost)
         except BaseException:
@@ -62,6 +63,10 @@ class Database:
     def rows(self, sql: str, *values: Value) -> Sequence[Row]:
         with self._lock:
             return self._session.rows(sql, _fitting(values))
+
+    def check_writing(self) -> None:
+        """Changes nothing, as a change. Raises DatabaseUnavailableError where none can be made."""
+        self.execute("UPDATE schema_version SET version = version")
 
     def claim(self) -> None:
         """For the one gateway that works with it. Raises DatabaseUnavailableError for a second one."""

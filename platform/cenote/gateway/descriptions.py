@@ -64,5 +64,6 @@ def described_node(facts: NodeFacts) -> platform_pb2.NodeDescription:
         runtimes=facts.runtimes,
         references=facts.references,
         reference_bytes=facts.reference_bytes,
+        processors=facts.processors,
         silent=facts.silent,
     )

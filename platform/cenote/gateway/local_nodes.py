@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final, Self
 
 from cenote.gateway.nodes import Newcomer, NodeFacts, Place, RuntimeFacts
@@ -20,7 +21,9 @@ from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointError, IncompleteRestoreError
 from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.cluster.processors import processors
 from cenote_worker.cluster.resting import Rest, Resting
+from cenote_worker.cluster.value_disk import ValueDisk
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.hosted.checkpoints import BUSY
 from cenote_worker.hosted.keeping import Keeping
@@ -43,7 +46,7 @@ log = logging.getLogger("cenote.gateway")
 
 NODE: Final = "local"
 REFERENCE_ROOM: Final = 4 << 30
-"""Bytes of all shared values together, unless told otherwise."""
+"""Bytes of memory for all shared values together, unless told otherwise; those beyond go to disk."""
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks for runtimes whose lease has run out."""
@@ -60,7 +63,8 @@ class _Hosted:
 class LocalNodes:
     """Carries out Nodes without a cluster. The runtimes end with this process, but for what is stored of them.
 
-    key: what the keys of its runtimes are derived from. room: bytes for shared values. secured: see RuntimeServer.
+    key: what the keys of its runtimes are derived from. room: bytes of memory for shared values.
+    disk: a folder on the disk that others go to; None for none. secured: see RuntimeServer.
     warm: gets ready for runtimes of the default policy before the first is asked for.
     """
 
@@ -69,6 +73,7 @@ class LocalNodes:
         key: MasterKey,
         *,
         room: int = REFERENCE_ROOM,
+        disk: Path | None = None,
         warm: bool = False,
         secured: Secured | None = None,
         patience: Patience = PATIENCE,
@@ -78,7 +83,9 @@ class LocalNodes:
         self._quotas = MachineQuotas()
         self._quotas.states = self._states_of
         self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
-        self._references = LocalReferences(room, quotas=self._quotas)
+        self._references = LocalReferences(
+            room, quotas=self._quotas, spill=None if disk is None else ValueDisk(disk).write
+        )
         self._server = RuntimeServer(
             CapabilityRights(self._keys),
             self._references,
@@ -230,6 +237,7 @@ class LocalNodes:
                 runtimes=runtimes,
                 references=count,
                 reference_bytes=size,
+                processors=processors(),
             )
         ]
 

@@ -26,7 +26,7 @@ class Place:
 class NodeFacts:
     """What may be said of a node. address: of a ReferenceService that has the node's references, for components.
 
-    silent: it does not answer now, and nothing else is known of it.
+    silent: it does not answer now, and nothing else is known of it. processors: that its runtimes may use.
     """
 
     id: str
@@ -36,6 +36,7 @@ class NodeFacts:
     references: int = 0
     reference_bytes: int = 0
     silent: bool = False
+    processors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

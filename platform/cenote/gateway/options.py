@@ -29,6 +29,7 @@ class PlatformOptions:
     model_endpoints: base URLs that models of tenants' teams and jobs may be at, besides those of their providers.
     team_environment: names of variables that the processes find which work on teams and jobs, such as
     OPENAI_API_KEY.
+    audit_keep: seconds for which entries of the audit log are kept at least; 0 for ever.
     shared_memory: bytes of memory for the shared values of one machine; None for half of what it has. What is beyond
     goes to disk, in the folder of the machine's state.
     """
@@ -48,6 +49,7 @@ class PlatformOptions:
     store: str = ""
     hibernate_after: float = 0.0
     shared_memory: int | None = None
+    audit_keep: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.port < 65536:

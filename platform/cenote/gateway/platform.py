@@ -19,6 +19,7 @@ from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
+from cenote.gateway.health import Condition, Health, platform_checks
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
@@ -35,21 +36,27 @@ from cenote.gateway.teams.registry import TeamRegistry
 from cenote.gateway.teams.works import TeamWorks
 from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
+from cenote.runtime.remote.returning import remember
 from cenote_worker.serving.secured import Secured
 
 STDERR: Final = 2
 """And not `sys.stderr`, which need not be a file."""
 
 
-def _nothing() -> None:
+def _nothing(*_: object) -> None:
     pass
 
 
 @contextmanager
-def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> Iterator[Running]:
+def platform(
+    options: PlatformOptions,
+    beat: Callable[[], None] = _nothing,
+    changed: Callable[[Condition], None] = _nothing,
+) -> Iterator[Running]:
     """A platform in this process, ready inside and ended behind.
 
-    beat: called every second for as long as its server goes on; it never waits. Raises UnavailableError when one runs
+    beat: called every second for as long as its server goes on; it never waits. changed: gets its condition, each
+    time that is another one; it does not wait either. Raises UnavailableError when one runs
     at this state folder, or the port is taken; what its parts raise.
     """
     options.state.make()
@@ -60,7 +67,7 @@ def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> I
         lock.write(running)
         check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
-        stores = opened.enter_context(Stores(options.state, _states(options)))
+        stores = opened.enter_context(Stores(options.state, _states(options), audit_keep=options.audit_keep))
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
         listen = f"{options.host}:{options.port}"
@@ -77,6 +84,7 @@ def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> I
             lines=secured.lines,
             relayed=options.relayed,
             beat=beat,
+            health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
             preloads=options.preloads,
             teams=TeamRegistry(
@@ -94,6 +102,7 @@ def platform(options: PlatformOptions, beat: Callable[[], None] = _nothing) -> I
         for loops in (team_loops, job_loops):
             loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())
+        remember(running.address)
         lock.write(running)
         yield running
 
@@ -105,7 +114,7 @@ def serve(options: PlatformOptions, told: Announcer) -> None:
     end = EndSignal()
     # What its threads are at, before it is killed for hanging.
     faulthandler.register(signal.SIGUSR1, file=STDERR)
-    with platform(options, told.beat) as running:
+    with platform(options, told.beat, told.condition) as running:
         if not end.wait(0):
             told.ready(running)
             end.wait()
@@ -116,7 +125,7 @@ def _states(options: PlatformOptions) -> States:
     """A folder of this machine is no store for others, unless somebody says that it is."""
     here = options.state.store if options.ray_address is None else None
     states = States(options.store or str(here or ""), here, options.hibernate_after)
-    if options.store:
+    if options.store or here:
         states.check_store()
     return states
 
@@ -126,7 +135,13 @@ def _nodes(
 ) -> AbstractContextManager[Nodes]:
     if options.without_ray:
         room = REFERENCE_ROOM if options.shared_memory is None else options.shared_memory
-        return LocalNodes(stores.master_key, room=room, warm=True, secured=_secured(options, lines))
+        return LocalNodes(
+            stores.master_key,
+            room=room,
+            disk=options.state.path,
+            warm=True,
+            secured=_secured(options, lines),
+        )
     return ray_nodes(options, stores.master_key, lines, ending)
 
 

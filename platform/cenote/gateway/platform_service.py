@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.branches import FORK_SECONDS, ForkWish
@@ -13,6 +13,7 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.creations import Creations
 from cenote.gateway.descriptions import described, described_node, open_at
 from cenote.gateway.forks import Forks
+from cenote.gateway.health import Health
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import Registry, Wish, subject_of
@@ -22,12 +23,17 @@ from cenote.gateway.stores import Stores
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
+from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.hosted.branching import ForkOrder
 from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
 from cenote_worker.wire import policies
 
 T = TypeVar("T")
+
+OPEN_CALLS: Final = ("/cenote_proto.v1.PlatformService/CheckHealth",)
+"""Those that take no token."""
 
 
 class PlatformService(PlatformServiceServicer):
@@ -41,6 +47,7 @@ class PlatformService(PlatformServiceServicer):
         slow: SlowWork,
         callers: Callers,
         ways: ClientWays,
+        health: Health,
     ) -> None:
         self._stores = stores
         self._nodes = nodes
@@ -50,6 +57,7 @@ class PlatformService(PlatformServiceServicer):
         self._slow = slow
         self._callers = callers
         self._ways = ways
+        self._health = health
 
     async def Describe(
         self, _request: platform_pb2.DescribePlatform, context: Context
@@ -60,7 +68,7 @@ class PlatformService(PlatformServiceServicer):
         self, request: platform_pb2.CreateRuntimeRequest, context: Context
     ) -> platform_pb2.RuntimeDescription:
         async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
-            record = await self._creations.create(principal, _wish(request))
+            record = await self._creations.create(principal, self._wish(request))
             return await self._opened(principal, record.id, partial=request.partial)
 
         return await self._answer(context, "create", create)
@@ -125,6 +133,35 @@ class PlatformService(PlatformServiceServicer):
 
         return await self._answer(context, "fork", fork)
 
+    async def CheckHealth(
+        self, _request: platform_pb2.HealthQuestion, _context: Context
+    ) -> platform_pb2.HealthReport:
+        condition = await self._health.condition()
+        causes = [
+            make(platform_pb2.HealthCause, subject=cause.subject, text=cause.text, warning=cause.warning)
+            for cause in condition.causes
+        ]
+        return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
+
+    def _wish(self, request: platform_pb2.CreateRuntimeRequest) -> Wish:
+        """Raises UsageError, or RejectedError, with all that is wrong."""
+        wrong, policy = Problems(), SandboxPolicy()
+        if request.HasField("policy"):
+            with wrong.noting():
+                policy = policies.asked_for(request.policy)
+        wish = Wish(
+            name=request.name,
+            policy=policy,
+            attach=request.attach,
+            key=request.key,
+            lease=request.lease,
+            durable=request.durable,
+            hibernate_after=request.hibernate_after,
+        )
+        self._registry.check(wish, wrong)
+        wrong.raise_all()
+        return wish
+
     async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
         async with self._callers.served(context, action) as principal:
             return await work(principal)
@@ -176,18 +213,6 @@ class PlatformService(PlatformServiceServicer):
         capability = self._stores.access.capability(principal, record)
         self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
         return open_at(description, place.node, way, capability)
-
-
-def _wish(request: platform_pb2.CreateRuntimeRequest) -> Wish:
-    return Wish(
-        name=request.name,
-        policy=policies.from_message(request.policy),
-        attach=request.attach,
-        key=request.key,
-        lease=request.lease,
-        durable=request.durable,
-        hibernate_after=request.hibernate_after,
-    )
 
 
 def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkWish:

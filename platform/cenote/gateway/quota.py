@@ -19,8 +19,8 @@ class Quota(StrEnum):
     """Something that is counted per tenant, in whole units, so that no sum drifts.
 
     RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
-    a CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS, JOBS:
-    made and not deleted.
+    a CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS:
+    made and not deleted. JOBS: submitted and not over.
     """
 
     RUNTIMES = "runtimes"
@@ -43,7 +43,7 @@ _REMEDIES: Final = {
     Quota.MEMORY: "close runtimes, or give them less memory in their policies",
     Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
     Quota.TEAMS: "delete teams that are not needed",
-    Quota.JOBS: "remove jobs whose results are not needed any more",
+    Quota.JOBS: "wait until some are over, or cancel some",
     Quota.CELLS: REMEDIES[SharedQuota.CELLS],
     Quota.STORED: REMEDIES[SharedQuota.STORED],
 }

@@ -149,6 +149,7 @@ class RayNodes:
                 runtimes=facts[node].runtimes,
                 references=facts[node].references,
                 reference_bytes=facts[node].reference_bytes,
+                processors=facts[node].processors,
             )
             if node in places
             else NodeFacts(id=node, address="", silent=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from cenote_security.errors import (
 )
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import CheckpointError
 from cenote_worker.wire import policies
@@ -41,6 +43,9 @@ from cenote_worker.wire import policies
 log = logging.getLogger("cenote.gateway")
 
 ID_PREFIX: Final = "rt_"
+COUNTED_FOR: Final = 10.0
+"""Seconds for which the processors of all machines are not counted again."""
+
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 200
 """Runtimes of one page: each is asked of its node."""
@@ -83,8 +88,30 @@ class Registry:
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
         self._looked_at = ""
+        self._processors = 0
+        self._counted_until = 0.0
         self._remains: dict[RuntimeId, RuntimeRecord] = {}
         """What could not be made, nor be taken back yet, since whoever may have something of it does not answer."""
+
+    def processors(self) -> int:
+        """Of all machines that answer. Looked up anew every now and then."""
+        with self._lock:
+            fresh = time.monotonic() < self._counted_until
+        if not fresh:
+            found = sum(node.processors for node in self._nodes.describe())
+            with self._lock:
+                self._processors, self._counted_until = found, time.monotonic() + COUNTED_FOR
+        return self._processors
+
+    def check(self, wish: Wish, wrong: Problems) -> None:
+        """Notes all that stands in the way of a wish, whoever has it. wrong: what is known to be wrong before."""
+        with wrong.noting():
+            _check(wish)
+        with wrong.noting():
+            self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
+        if wrong:  # else it may be a runtime that is there already, whatever it is asked for with
+            with wrong.noting():
+                bounded(wish.policy, self._preloads)
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -385,16 +412,25 @@ def _target(node: str, here: str, nodes: Sequence[str]) -> str:
 
 
 def _check(wish: Wish) -> None:
+    """Raises UsageError with all that is wrong."""
+    wrong = Problems()
     if wish.name.startswith(ID_PREFIX):
-        raise UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
-    if len(wish.key) > MAX_KEY:
-        raise UsageError(f"a key has at most {MAX_KEY} characters")
-    check_lease(wish.lease)
-    check_hibernation(wish.hibernate_after)
-    if wish.durable and (wish.lease or not wish.name):
-        raise UsageError(
-            "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
+        wrong.note(
+            UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
         )
+    if len(wish.key) > MAX_KEY:
+        wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
+    with wrong.noting():
+        check_lease(wish.lease)
+    with wrong.noting():
+        check_hibernation(wish.hibernate_after)
+    if wish.durable and (wish.lease or not wish.name):
+        wrong.note(
+            UsageError(
+                "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
+            )
+        )
+    wrong.raise_all()
 
 
 def _message(policy: SandboxPolicy) -> bytes:

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 import grpc
 import grpc.aio
+from grpc_health.v1 import health_pb2
 
 from cenote.gateway import reference_relay, runtime_relay
 from cenote.gateway.audit.collector import Collector
@@ -21,12 +22,13 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
 from cenote.gateway.forks import Forks
+from cenote.gateway.health import LOOK_EVERY, SERVICE, Health, platform_checks
 from cenote.gateway.heartbeat import BEAT_EVERY
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.service import JobService
 from cenote.gateway.jobs.values import JobValues
 from cenote.gateway.nodes import Nodes
-from cenote.gateway.platform_service import PlatformService
+from cenote.gateway.platform_service import OPEN_CALLS, PlatformService
 from cenote.gateway.reference_relay import ReferenceRelay
 from cenote.gateway.registry import Registry
 from cenote.gateway.runtime_relay import RuntimeRelay
@@ -80,6 +82,7 @@ class GatewayServer:
         lines: ComponentLines,
         relayed: bool = False,
         beat: Callable[[], None] = lambda: None,
+        health: Health | None = None,
         credentials: grpc.ServerCredentials | None = None,
         preloads: Sequence[str] = PRELOADS,
         teams: TeamRegistry | None = None,
@@ -88,7 +91,8 @@ class GatewayServer:
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
-        beat: called on the loop, see BEAT_EVERY. credentials: for TLS with clients. preloads: see Registry.
+        beat: called on the loop, see BEAT_EVERY. health: by default without a look at certificates.
+        credentials: for TLS with clients. preloads: see Registry.
         teams, jobs: where it works on such. recheck: see Callers.
         """
         self._stores = stores
@@ -96,6 +100,7 @@ class GatewayServer:
         self._lines = lines
         self._ways = ClientWays(lines, relayed=relayed, public=not is_loopback(host_of(listen)))
         self._beat = beat
+        self._health = health or Health(platform_checks(stores, stores.folder, nodes, dict))
         self._teams = teams
         self._jobs = jobs
         self._registry = Registry(stores, nodes, preloads)
@@ -114,7 +119,7 @@ class GatewayServer:
         """The address that clients connect to. Raises UnavailableError where it cannot be had."""
         former = self._registry.unmade()
         try:
-            address = self._thread.start(self._fill, self._callers.enter)
+            address = self._thread.start(self._fill, self._callers.enter, OPEN_CALLS)
         except UnavailableError as error:
             raise UnavailableError(f"{error} with --port") from None
         self._thread.carry_out(self._look_after_all(former))
@@ -139,6 +144,7 @@ class GatewayServer:
 
     async def _fill(self, server: grpc.aio.Server) -> Sequence[str]:
         pool, opened = self._thread.pool, self._thread.opened
+        await self._thread.health.set(SERVICE, health_pb2.HealthCheckResponse.NOT_SERVING)
         upstream = Upstream(self._lines)
         opened.push_async_callback(upstream.close)
         creations = Creations(self._registry, pool)
@@ -150,7 +156,15 @@ class GatewayServer:
         forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool, slow)
         opened.push_async_callback(forks.close)
         service = PlatformService(
-            self._stores, self._nodes, self._registry, creations, forks, slow, callers, self._ways
+            self._stores,
+            self._nodes,
+            self._registry,
+            creations,
+            forks,
+            slow,
+            callers,
+            self._ways,
+            self._health,
         )
         add_PlatformServiceServicer_to_server(service, server)
         served = [
@@ -172,7 +186,7 @@ class GatewayServer:
         return served
 
     async def _look_after_all(self, former: Sequence[RuntimeRecord]) -> None:
-        for work in (self._live(), self._sweep(former), self._collect()):
+        for work in (self._live(), self._sweep(former), self._collect(), self._watch_health()):
             self._thread.opened.callback(asyncio.create_task(work).cancel)
 
     async def _live(self) -> None:
@@ -180,6 +194,14 @@ class GatewayServer:
         while True:
             self._beat()
             await asyncio.sleep(BEAT_EVERY)
+
+    async def _watch_health(self) -> None:
+        """For the log, and for those who ask gRPC's own health service."""
+        states = health_pb2.HealthCheckResponse
+        while True:
+            ready = (await self._health.condition()).ready
+            await self._thread.health.set(SERVICE, states.SERVING if ready else states.NOT_SERVING)
+            await asyncio.sleep(LOOK_EVERY)
 
     async def _collect(self) -> None:
         while True:
@@ -199,11 +221,15 @@ class GatewayServer:
             await self._look_after(partial(self._registry.abandon, record))
         while True:
             await self._look_after(self._registry.sweep)
+            await self._look_after(self._trim_audit_log)
             if self._teams is not None:
                 await self._look_after(self._teams.sweep)
             if self._jobs is not None:
                 await self._look_after(self._jobs.clear_old)
             await asyncio.sleep(SWEEP_EVERY)
+
+    def _trim_audit_log(self) -> None:
+        self._stores.audit_log.trim()
 
     async def _look_after(self, work: Callable[[], None]) -> None:
         try:

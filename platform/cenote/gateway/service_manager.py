@@ -32,6 +32,10 @@ class ServiceManager:
         """It still can; for WatchdogSec=."""
         self._say(b"WATCHDOG=1")
 
+    def status(self, text: str) -> None:
+        """One line on how it is, for `systemctl status`."""
+        self._say(b"STATUS=" + text.replace("\n", " ").encode(errors="replace"))
+
     def ending(self) -> None:
         """It ends, and gives no sign of life any more."""
         self._say(b"STOPPING=1")

@@ -44,6 +44,16 @@ class States:
                 f"the store {str(root)!r} cannot be used: {error.strerror}; name another one with --store"
             ) from error
 
+    def reached(self) -> Path | None:
+        """Whether the store answers, and where it is a folder; None for one that is none, or where there is none.
+
+        Raises what the store's library raises.
+        """
+        if not self._store:
+            return None
+        CheckpointStore(self._store, PLACE).check()
+        return local_root(self._store) if is_local(self._store) else None
+
     def check(self, *, durable: bool, hibernate_after: float) -> None:
         """Raises UsageError where what is asked for cannot be had."""
         if not self._store and (durable or hibernate_after):

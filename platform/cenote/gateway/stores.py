@@ -39,17 +39,20 @@ class Stores:
     """Of one gateway; a second one is refused: at the same folder by the audit log's lock, at the same database of a
     server by the database's."""
 
-    def __init__(self, folder: StateFolder, states: States | None = None) -> None:
-        """Makes what is missing. states: by default in a folder of this one.
+    def __init__(self, folder: StateFolder, states: States | None = None, *, audit_keep: float = 0.0) -> None:
+        """Makes what is missing. states: by default in a folder of this one. audit_keep: see AuditLog.
 
         Raises SecretFileError, UnavailableError, AuditBrokenError; DatabaseUnavailableError also where there was a
         database, which is lost.
         """
         folder.make()
+        self.folder = folder.path
         self.states = states or States(str(folder.store))
+        if states is None:
+            self.states.check_store()
         with ExitStack() as opened:
             key = kept_secret(folder.audit_key, lambda: secrets.token_bytes(AUDIT_KEY_BYTES))
-            log = AuditLog(folder.audit, key)
+            self.audit_log = log = AuditLog(folder.audit, key, keep=audit_keep)
             self.audit_folder = folder.audit
             opened.callback(log.close)
             self.recorder = opened.enter_context(Recorder(log))

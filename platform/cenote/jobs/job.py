@@ -36,7 +36,7 @@ class Job:
 
     def status(self) -> JobStatus:
         """How far it is."""
-        return ask(self._status())
+        return self._ask(self._status())
 
     async def async_status(self) -> JobStatus:
         return await off(self._status())
@@ -76,14 +76,14 @@ class Job:
 
     def logs(self, task: str) -> TaskLog:
         """What the last attempt at a task did, by the task's id: output, errors, an agent's code; head and tail."""
-        return ask(self._log(task))
+        return self._ask(self._log(task))
 
     async def async_logs(self, task: str) -> TaskLog:
         return await off(self._log(task))
 
     def cancel(self) -> JobStatus:
         """Interrupts what is under way, and begins nothing more. What is done stays."""
-        return ask(self._cancelled())
+        return self._ask(self._cancelled())
 
     async def async_cancel(self) -> JobStatus:
         return await off(self._cancelled())
@@ -94,7 +94,7 @@ class Job:
         Results of the others stay, and these have as many attempts as at first. budget: instead of the job's; what
         was spent before counts.
         """
-        return ask(self._retried(tasks, budget))
+        return self._ask(self._retried(tasks, budget))
 
     async def async_retry(
         self, tasks: Sequence[str] | None = None, *, budget: Budget | None = None
@@ -103,7 +103,7 @@ class Job:
 
     def remove(self) -> None:
         """Ends what it does, and forgets it with its results."""
-        ask(self._client.delete(self.id))
+        self._ask(self._client.delete(self.id))
 
     async def async_remove(self) -> None:
         await off(self._client.delete(self.id))
@@ -111,13 +111,16 @@ class Job:
     def __repr__(self) -> str:
         return f"<Job {self.name!r}>"
 
+    def _ask(self, work: Coroutine[Any, Any, T]) -> T:
+        return ask(work, PATIENCE + self._client.wait)
+
     # -- on the background loop --
 
     async def _status(self) -> JobStatus:
         return status_of(await self._client.get(self.id))
 
     async def _ended(self, timeout: float | None) -> JobStatus:
-        patience, pause = Patience(), LOOK_EVERY
+        patience, pause = Patience(self._client.wait), LOOK_EVERY
         ends = math.inf if timeout is None else time.monotonic() + timeout
         while True:
             status = status_of(await self._client.described(self.id, patience))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, Unpack
 
 from cenote.jobs.checks import TaskCheck
-from cenote.jobs.job import Job, ask, off
+from cenote.jobs.job import PATIENCE, Job, ask, off
 from cenote.jobs.reports import JobStatus, status_of
 from cenote.jobs.source import Source, tasks_of
 from cenote.jobs.terms import JobTerms, head_of
@@ -40,7 +40,8 @@ class Jobs:
         sandbox: of each runtime. setup: a cell that each runs first. variables: shared values, which all runtimes
         have without a copy; the platform keeps them for an hour until the job begins, and for one behind its end.
         result: the variable whose value is a task's result, as plain JSON.
-        concurrency: tasks at once, up to 16; by default 4. attempts: how often a task that fails is done, by default
+        concurrency: tasks at once, by default 4; of more than the machines have room for, some wait.
+        attempts: how often a task that fails is done, by default
         once; backoff: seconds before the second attempt, doubled with each further one. timeout: seconds of each.
         budget: tokens and cost of all agents together.
         max_steps, instructions, system_instructions, max_history, max_exec_output, max_exec_timeout, context_window,
@@ -57,14 +58,14 @@ class Jobs:
 
     def get(self, name: str) -> Job:
         """The job of that name, or id. Raises UnknownEntryError."""
-        return ask(self._got(name))
+        return ask(self._got(name), PATIENCE + self._client.wait)
 
     async def async_get(self, name: str) -> Job:
         return await off(self._got(name))
 
     def list(self) -> Sequence[JobStatus]:
         """All jobs that the token's tenant has."""
-        return ask(self._listed())
+        return ask(self._listed(), PATIENCE + self._client.wait)
 
     async def async_list(self) -> Sequence[JobStatus]:
         return await off(self._listed())

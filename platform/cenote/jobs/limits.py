@@ -27,8 +27,8 @@ MAX_KEY: Final = 200
 MAX_CODE: Final = 256 * 2**10
 """Characters of `setup`."""
 
-MAX_CONCURRENCY: Final = 16
-"""Tasks of one job at once: each has a jail, and a job has one process that looks after them."""
+MAX_CONCURRENCY: Final = 1_000
+"""Tasks of one job at once: one process looks after them. How many are under way is bounded by the machines."""
 
 DEFAULT_CONCURRENCY: Final = 4
 

@@ -198,7 +198,7 @@ class PlatformTeam:
         return run_of(message, tuple(references))
 
     def _ask(self, question: Coroutine[Any, Any, T]) -> T:
-        return background().wait(question, PATIENCE, "answer")
+        return background().wait(question, PATIENCE + self._client.wait, "answer")
 
 
 async def _off(work: Coroutine[Any, Any, T]) -> T:

@@ -214,7 +214,7 @@ class JobDefinition(_message.Message):
     cell shows.
     """
     concurrency: _builtins.int
-    """Tasks at once; 0 for the platform's default."""
+    """Tasks at once, of which as many are under way as JobRoom says; 0 for the platform's default."""
     attempts: _builtins.int
     """How often a task that fails is done; 0 for once."""
     backoff: _builtins.float
@@ -680,3 +680,37 @@ class DeleteJobReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteJobReply: _TypeAlias = DeleteJobReply  # noqa: Y015
+
+@_typing.final
+class RoomQuestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoomQuestion: _TypeAlias = RoomQuestion  # noqa: Y015
+
+@_typing.final
+class JobRoom(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___JobRoom: _TypeAlias = JobRoom  # noqa: Y015

@@ -76,6 +76,11 @@ class JobServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_job__pb2.JobName.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_job__pb2.DeleteJobReply.FromString,
                 _registered_method=True)
+        self.GetRoom = channel.unary_unary(
+                '/cenote_proto.v1.JobService/GetRoom',
+                request_serializer=cenote__proto_dot_v1_dot_job__pb2.RoomQuestion.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_job__pb2.JobRoom.FromString,
+                _registered_method=True)
 
 
 class JobServiceServicer:
@@ -138,6 +143,13 @@ class JobServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetRoom(self, request, context):
+        """For how many tasks of one job the machines have room, by their processors.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_JobServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -180,6 +192,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.DeleteJob,
                     request_deserializer=cenote__proto_dot_v1_dot_job__pb2.JobName.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_job__pb2.DeleteJobReply.SerializeToString,
+            ),
+            'GetRoom': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetRoom,
+                    request_deserializer=cenote__proto_dot_v1_dot_job__pb2.RoomQuestion.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_job__pb2.JobRoom.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -400,6 +417,33 @@ class JobService:
             '/cenote_proto.v1.JobService/DeleteJob',
             cenote__proto_dot_v1_dot_job__pb2.JobName.SerializeToString,
             cenote__proto_dot_v1_dot_job__pb2.DeleteJobReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetRoom(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.JobService/GetRoom',
+            cenote__proto_dot_v1_dot_job__pb2.RoomQuestion.SerializeToString,
+            cenote__proto_dot_v1_dot_job__pb2.JobRoom.FromString,
             options,
             channel_credentials,
             insecure,

@@ -54,6 +54,8 @@ class JobServiceStub:
     """Has tasks done again that failed or were cancelled."""
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.DeleteJobReply]
     """Ends what it does; nothing is kept of it."""
+    GetRoom: _grpc.UnaryUnaryMultiCallable[_job_pb2.RoomQuestion, _job_pb2.JobRoom]
+    """For how many tasks of one job the machines have room, by their processors."""
 
 @_typing.type_check_only
 class JobServiceAsyncStub(JobServiceStub):
@@ -78,6 +80,8 @@ class JobServiceAsyncStub(JobServiceStub):
     """Has tasks done again that failed or were cancelled."""
     DeleteJob: _aio.UnaryUnaryMultiCallable[_job_pb2.JobName, _job_pb2.DeleteJobReply]  # type: ignore[assignment]
     """Ends what it does; nothing is kept of it."""
+    GetRoom: _aio.UnaryUnaryMultiCallable[_job_pb2.RoomQuestion, _job_pb2.JobRoom]  # type: ignore[assignment]
+    """For how many tasks of one job the machines have room, by their processors."""
 
 class JobServiceServicer(metaclass=_abc_1.ABCMeta):
     """Metadata of each call: `authorization: Bearer TOKEN`. Names are those of the token's tenant; another tenant's job is
@@ -147,5 +151,13 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_job_pb2.DeleteJobReply, _abc.Awaitable[_job_pb2.DeleteJobReply]]:
         """Ends what it does; nothing is kept of it."""
+
+    @_abc_1.abstractmethod
+    def GetRoom(
+        self,
+        request: _job_pb2.RoomQuestion,
+        context: _ServicerContext,
+    ) -> _typing.Union[_job_pb2.JobRoom, _abc.Awaitable[_job_pb2.JobRoom]]:
+        """For how many tasks of one job the machines have room, by their processors."""
 
 def add_JobServiceServicer_to_server(servicer: JobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

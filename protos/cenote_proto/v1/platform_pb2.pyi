@@ -21,6 +21,76 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class HealthQuestion(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthQuestion: _TypeAlias = HealthQuestion  # noqa: Y015
+
+@_typing.final
+class HealthReport(_message.Message):
+    """An answer at all says that the gateway is alive. gRPC's own health service has the same under two names: "" for
+    alive, "ready" for ready.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    ready: _builtins.bool
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthCause]: ...
+    def __init__(
+        self,
+        *,
+        ready: _builtins.bool = ...,
+        causes: _abc.Iterable[Global___HealthCause] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["causes", b"causes", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthReport: _TypeAlias = HealthReport  # noqa: Y015
+
+@_typing.final
+class HealthCause(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    WARNING_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """What it is about: disk, records, store, machines, certificates."""
+    text: _builtins.str
+    """For people, with the next step. It names no file and no address."""
+    warning: _builtins.bool
+    """The platform is ready all the same, but somebody should look."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        text: _builtins.str = ...,
+        warning: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject", "text", b"text", "warning", b"warning"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthCause: _TypeAlias = HealthCause  # noqa: Y015
+
+@_typing.final
 class DescribePlatform(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -85,6 +155,7 @@ class NodeDescription(_message.Message):
     REFERENCES_FIELD_NUMBER: _builtins.int
     REFERENCE_BYTES_FIELD_NUMBER: _builtins.int
     SILENT_FIELD_NUMBER: _builtins.int
+    PROCESSORS_FIELD_NUMBER: _builtins.int
     id: _builtins.str
     address: _builtins.str
     actors: _builtins.int
@@ -93,6 +164,8 @@ class NodeDescription(_message.Message):
     reference_bytes: _builtins.int
     silent: _builtins.bool
     """It does not answer now; nothing but its id is known."""
+    processors: _builtins.int
+    """That its runtimes may use."""
     def __init__(
         self,
         *,
@@ -103,10 +176,11 @@ class NodeDescription(_message.Message):
         references: _builtins.int = ...,
         reference_bytes: _builtins.int = ...,
         silent: _builtins.bool = ...,
+        processors: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actors", b"actors", "address", b"address", "id", b"id", "processors", b"processors", "reference_bytes", b"reference_bytes", "references", b"references", "runtimes", b"runtimes", "silent", b"silent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -141,7 +215,9 @@ class CreateRuntimeRequest(_message.Message):
     partial: _builtins.bool
     """With `attach`, of a runtime of which not all can be given back: begin without the rest."""
     @_builtins.property
-    def policy(self) -> _runtime_pb2.Policy: ...
+    def policy(self) -> _runtime_pb2.Policy:
+        """None: what the platform gives by default. See Policy."""
+
     def __init__(
         self,
         *,

@@ -71,6 +71,11 @@ class PlatformServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
                 _registered_method=True)
+        self.CheckHealth = channel.unary_unary(
+                '/cenote_proto.v1.PlatformService/CheckHealth',
+                request_serializer=cenote__proto_dot_v1_dot_platform__pb2.HealthQuestion.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_platform__pb2.HealthReport.FromString,
+                _registered_method=True)
 
 
 class PlatformServiceServicer:
@@ -126,6 +131,13 @@ class PlatformServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CheckHealth(self, request, context):
+        """Whether the platform can be used now, for health checks. The only call that takes no token.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_PlatformServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -163,6 +175,11 @@ def add_PlatformServiceServicer_to_server(servicer, server):
                     servicer.ForkRuntime,
                     request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.SerializeToString,
+            ),
+            'CheckHealth': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckHealth,
+                    request_deserializer=cenote__proto_dot_v1_dot_platform__pb2.HealthQuestion.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_platform__pb2.HealthReport.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -356,6 +373,33 @@ class PlatformService:
             '/cenote_proto.v1.PlatformService/ForkRuntime',
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeRequest.SerializeToString,
             cenote__proto_dot_v1_dot_platform__pb2.ForkRuntimeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CheckHealth(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/cenote_proto.v1.PlatformService/CheckHealth',
+            cenote__proto_dot_v1_dot_platform__pb2.HealthQuestion.SerializeToString,
+            cenote__proto_dot_v1_dot_platform__pb2.HealthReport.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,8 @@ class PlatformServiceStub:
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    CheckHealth: _grpc.UnaryUnaryMultiCallable[_platform_pb2.HealthQuestion, _platform_pb2.HealthReport]
+    """Whether the platform can be used now, for health checks. The only call that takes no token."""
 
 @_typing.type_check_only
 class PlatformServiceAsyncStub(PlatformServiceStub):
@@ -75,6 +77,8 @@ class PlatformServiceAsyncStub(PlatformServiceStub):
     """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
     the first one made. A cell that runs is waited for, for a while.
     """
+    CheckHealth: _aio.UnaryUnaryMultiCallable[_platform_pb2.HealthQuestion, _platform_pb2.HealthReport]  # type: ignore[assignment]
+    """Whether the platform can be used now, for health checks. The only call that takes no token."""
 
 class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
     """Metadata of each call: `authorization: Bearer TOKEN`. Names are those of the token's tenant; another tenant's runtime
@@ -138,5 +142,13 @@ class PlatformServiceServicer(metaclass=_abc_1.ABCMeta):
         """Runtimes that begin with a state of one: all that are asked for, or none. Repeating a call with its key gives what
         the first one made. A cell that runs is waited for, for a while.
         """
+
+    @_abc_1.abstractmethod
+    def CheckHealth(
+        self,
+        request: _platform_pb2.HealthQuestion,
+        context: _ServicerContext,
+    ) -> _typing.Union[_platform_pb2.HealthReport, _abc.Awaitable[_platform_pb2.HealthReport]]:
+        """Whether the platform can be used now, for health checks. The only call that takes no token."""
 
 def add_PlatformServiceServicer_to_server(servicer: PlatformServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

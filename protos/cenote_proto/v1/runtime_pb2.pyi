@@ -2278,6 +2278,10 @@ Global___HostAnswered: _TypeAlias = HostAnswered  # noqa: Y015
 
 @_typing.final
 class Policy(_message.Message):
+    """What is not set is as by default where zero, or no text, is no value for it: isolation, limits, and all sizes and
+    counts but `output`.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final

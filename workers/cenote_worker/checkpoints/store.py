@@ -62,7 +62,15 @@ class CheckpointStore:
             raise UsageError(f"a store is a folder or a URL that fsspec knows, not {url!r:.100}")
         self.url = str(url)
         self._place = place or self.url
-        self._folder, self._children, self._size = _opened(self.url, place)
+        self._folder, self._children, self._size, self._check = _opened(self.url, place)
+
+    def check(self) -> None:
+        """Asks whether the store answers. An object store without anything in it does; a folder has to be there.
+
+        Raises StoreFailedError, and what the library of an object store raises besides.
+        """
+        with failures(self._place):
+            self._check()
 
     def names(self) -> list[str]:
         """Runtimes that have checkpoints here, sorted."""
@@ -190,14 +198,15 @@ def failures(place: str) -> Iterator[None]:
 
 def _opened(
     url: str, place: str
-) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int]]:
-    """How a runtime's folder is made, what lists them, and how many bytes they have."""
+) -> tuple[Callable[[str], Folder], Callable[[], list[str]], Callable[[], int], Callable[[], None]]:
+    """How a runtime's folder is made, what lists them, how many bytes they have, and a question to the store."""
     if is_local(url):
         root = local_root(url)
         return (
             lambda name: LocalFolder(root / name, place),
             lambda: _local_children(root),
             lambda: _local_size(root),
+            lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),
         )
     system, path = _remote(url)
     from cenote_worker.checkpoints.remote_folder import RemoteFolder
@@ -214,7 +223,12 @@ def _opened(
     def folder(name: str) -> Folder:
         return RemoteFolder(system, f"{path}/{name}", place or f"{url.rstrip('/')}/{name}")
 
-    return folder, children, size
+    def check() -> None:
+        system.invalidate_cache(path)  # what was listed before says nothing of now
+        with suppress(FileNotFoundError):
+            system.ls(path, detail=False)
+
+    return folder, children, size, check
 
 
 def is_local(url: str) -> bool:

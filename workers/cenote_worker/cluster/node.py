@@ -20,7 +20,7 @@ from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.host import QUOTAS, RuntimeFacts
 from cenote_worker.cluster.kept_references import KeptReferences
 from cenote_worker.cluster.placement import HostId, Placement
-from cenote_worker.cluster.processors import idle_seconds
+from cenote_worker.cluster.processors import idle_seconds, processors
 from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.spares import sweep_spares
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
@@ -86,6 +86,7 @@ class NodeFacts:
     runtimes: int
     references: int
     reference_bytes: int
+    processors: int = 0
 
 
 class Node:
@@ -370,6 +371,7 @@ class Node:
                 runtimes=self._placement.runtimes,
                 references=count,
                 reference_bytes=size,
+                processors=processors(),
             )
 
     # -- for the platform's record, and its quotas --

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+
+def processors() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def idle_seconds() -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -42,8 +42,10 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
     context variables what `enter` has set.
     """
 
-    def __init__(self, enter: Enter, hurry: float = HURRY) -> None:
+    def __init__(self, enter: Enter, hurry: float = HURRY, more: Collection[str] = ()) -> None:
+        """more: calls for anybody besides those of OPEN, as `/package.Service/Method`."""
         self._enter = enter
+        self._more = frozenset(more)
         self._hurry = hurry
         self._strangers = 0
 
@@ -53,7 +55,8 @@ class Doorkeeper(grpc.aio.ServerInterceptor):
         details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any] | None:
         try:
-            if details.method.removeprefix("/").partition("/")[0] in OPEN:
+            method = details.method
+            if method in self._more or method.removeprefix("/").partition("/")[0] in OPEN:
                 return self._for_strangers(await continuation(details))
             await self._enter(details.invocation_metadata or ())
         except CenoteError as error:

@@ -8,10 +8,11 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
+from cenote_security.sealed import SealedMemory
 from cenote_worker.content import Content
 from cenote_worker.results import VariableInfo
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
@@ -112,6 +113,13 @@ class _Kept:
     origin: Origin
     created: float
     leases: dict[str, float] = field(default_factory=dict)
+    used: float = 0.0
+    """When somebody needed it last."""
+    spilled: bool = False
+
+    @property
+    def in_memory(self) -> int:
+        return 0 if self.spilled else self.content.size
 
     def record(self, reference: str, epoch: float) -> ReferenceRecord:
         """epoch: what to add to a lease's end to have seconds since the epoch."""
@@ -135,10 +143,15 @@ def check_count(kept: int) -> None:
         )
 
 
-class LocalReferences:
-    """A ReferenceStore in the memory of this process. room: bytes that all values together may have.
+Spill = Callable[[SealedMemory], SealedMemory]
+"""A copy of a value on disk. Raises UnavailableError where there is no room for it."""
 
-    quotas: what each tenant may have of them.
+
+class LocalReferences:
+    """A ReferenceStore in the memory of this process. room: bytes of memory that all values together may have.
+
+    spill: where those go that were not used for longest when that is full; None to refuse new ones then. Of a value
+    that a runtime still has, the memory stays until that lets go of it. quotas: what each tenant may have of them.
     """
 
     def __init__(
@@ -147,12 +160,17 @@ class LocalReferences:
         clock: Callable[[], float] = time.monotonic,
         quotas: MachineQuotas | None = None,
         wall: Callable[[], float] = time.time,
+        *,
+        spill: Spill | None = None,
     ) -> None:
         """clock: of leases, which no change of the machine's time ends or prolongs. wall: that time, for people."""
         self._room = room
         self._quotas = quotas
         self._clock = clock
         self._wall = wall
+        self._spill = spill
+        self._moving = threading.Lock()
+        """Of whoever makes room, which may take as long as a disk does: who only reads does not wait for it."""
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._timer: threading.Timer | None = None
@@ -163,15 +181,19 @@ class LocalReferences:
         self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
     ) -> ReferenceRecord:
         try:
-            with self._quota(origin.tenant, content.size), self._lock:
-                self._check_room(content.size)
-                check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
-                reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
-                now = self._clock()
-                kept = _Kept(content, info, origin, self._wall(), {holder: now + lease})
-                self._kept[reference] = kept
-                self._schedule()
-                return kept.record(reference, self._epoch)
+            with self._quota(origin.tenant, content.size), self._moving:
+                with self._lock:
+                    self._sweep()
+                    check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
+                placed = self._placed(content)
+                with self._lock:
+                    reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
+                    now = self._clock()
+                    leases = {holder: now + lease}
+                    kept = _Kept(placed, info, origin, self._wall(), leases, now, placed is not content)
+                    self._kept[reference] = kept
+                    self._schedule()
+                    return kept.record(reference, self._epoch)
         except CenoteError:
             content.close()
             raise
@@ -184,14 +206,56 @@ class LocalReferences:
     def _quota(self, tenant: str, size: int) -> AbstractContextManager[None]:
         return nullcontext() if self._quotas is None else self._quotas.room(tenant, size, self.stored)
 
-    def _check_room(self, size: int) -> None:
-        self._sweep()
-        used = sum(kept.content.size for kept in self._kept.values())
-        if used + size > self._room:
+    def _placed(self, content: Content) -> Content:
+        """The content, which memory has room for now; or its copy on disk, instead of it.
+
+        Raises UnavailableError where neither has room.
+        """
+        with self._lock:
+            used = sum(kept.in_memory for kept in self._kept.values())
+            lacking = used + content.size - self._room
+            if lacking <= 0:
+                return content
+            leaving = self._leaving(lacking)
+        if self._spill is None or (leaving is None and content.memory is None):
             raise UnavailableError(
-                f"there is no room for {size} more bytes of shared values: {used} of {self._room} "
+                f"there is no room for {content.size} more bytes of shared values: {used} of {self._room} "
                 f"are taken; release references that nobody needs"
             )
+        if leaving is None and content.memory is not None:
+            copy = replace(content, memory=self._spill(content.memory))
+            content.close()
+            return copy
+        for kept in leaving or ():
+            self._move(kept, self._spill)
+        return content
+
+    def _leaving(self, lacking: int) -> list[_Kept] | None:
+        """Those that go to disk, the least recently used first; None where all of them are not enough."""
+        chosen: list[_Kept] = []
+        for kept in sorted(self._kept.values(), key=lambda kept: kept.used):
+            if lacking <= 0:
+                break
+            if not kept.spilled and kept.content.memory is not None:
+                chosen.append(kept)
+                lacking -= kept.content.size
+        return chosen if lacking <= 0 else None
+
+    def _move(self, kept: _Kept, spill: Spill) -> None:
+        with self._lock:
+            if not kept.leases:  # it went meanwhile
+                return
+            source = kept.content.duplicate()
+        try:
+            assert source.memory is not None
+            copy = replace(source, memory=spill(source.memory))
+        finally:
+            source.close()
+        with self._lock:
+            former = copy
+            if kept.leases:
+                former, kept.content, kept.spilled = kept.content, copy, True
+        former.close()
 
     def describe(self, reference: str, tenant: str) -> ReferenceRecord:
         with self._lock:
@@ -199,7 +263,9 @@ class LocalReferences:
 
     def content(self, reference: str, tenant: str) -> Content:
         with self._lock:
-            return self._find(reference, tenant).content.duplicate()
+            kept = self._find(reference, tenant)
+            kept.used = self._clock()
+            return kept.content.duplicate()
 
     def content_here(self, reference: str, tenant: str) -> Content | None:
         try:
@@ -248,6 +314,7 @@ class LocalReferences:
                 self._timer.cancel()
             kept, self._kept = list(self._kept.values()), {}
         for one in kept:
+            one.leases = {}
             one.content.close()
 
     def _find(self, reference: str, tenant: str) -> _Kept:

@@ -48,4 +48,4 @@ def _credentials(material: Material, *, mutual: bool) -> grpc.ServerCredentials:
 
 def _configuration(material: TlsMaterial) -> grpc.ServerCertificateConfiguration:
     pair = (material.own.key, material.own.certificate)
-    return grpc.ssl_server_certificate_configuration([pair], root_certificates=material.authority)
+    return grpc.ssl_server_certificate_configuration([pair], root_certificates=material.authority or None)

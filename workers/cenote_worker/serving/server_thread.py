@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from typing import Any, Final, TypeVar
@@ -39,7 +39,7 @@ class ServerThread:
     """Its maker says what is served, and when it ends.
 
     loop: where it is served. pool: threads for what may block. opened: on the loop, what ends with the server: pushed
-    before the server starts, it ends after it, and else before it.
+    before the server starts, it ends after it, and else before it. health: what gRPC's own tools are told.
     """
 
     def __init__(
@@ -67,14 +67,18 @@ class ServerThread:
         self.pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
         self.loop = asyncio.new_event_loop()
         self.opened = AsyncExitStack()
+        self.health = health.HealthServicer()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._closed = False
 
-    def start(self, fill: Fill, enter: Enter) -> str:
-        """The address that clients connect to. Raises UnavailableError where it cannot be had."""
+    def start(self, fill: Fill, enter: Enter, open_calls: Collection[str] = ()) -> str:
+        """The address that clients connect to. open_calls: see Doorkeeper.
+
+        Raises UnavailableError where it cannot be had.
+        """
         self._thread.start()
         try:
-            return self.carry_out(self._open(fill, Doorkeeper(enter)))
+            return self.carry_out(self._open(fill, Doorkeeper(enter, more=open_calls)))
         except BaseException:
             self.close()
             raise
@@ -112,7 +116,7 @@ class ServerThread:
         server = grpc.aio.server(
             interceptors=(door,), options=options, maximum_concurrent_rpcs=self._most_calls
         )
-        await _describe(server, await fill(server))
+        await _describe(server, await fill(server), self.health)
         address = bind(server, self._listen, self._credentials)
         await server.start()
         self.opened.push_async_callback(server.stop, self._patience)
@@ -134,14 +138,15 @@ def bind(server: grpc.aio.Server, listen: str, credentials: grpc.ServerCredentia
     return listen if listen.startswith("unix:") else f"{host_of(listen)}:{port}"
 
 
-async def _describe(server: grpc.aio.Server, services: Sequence[str]) -> None:
+async def _describe(
+    server: grpc.aio.Server, services: Sequence[str], servicer: health.HealthServicer
+) -> None:
     """What gRPC's own tools ask: whether it serves, and what."""
     names = [
         *services,
         health_pb2.DESCRIPTOR.services_by_name["Health"].full_name,
         reflection.SERVICE_NAME,
     ]
-    servicer = health.HealthServicer()
     for name in ("", *names):
         await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)

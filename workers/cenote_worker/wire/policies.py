@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
-from cenote_proto.scalars import make, utf8_text, utf8_texts
+from cenote_proto.scalars import make, put, utf8_text, utf8_texts
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
@@ -70,6 +71,23 @@ def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
         preload=tuple(message.preload),
         tracking=not message.untracked,
     )
+
+
+def asked_for(message: runtime_pb2.Policy) -> SandboxPolicy:
+    """The policy that a request means. What is not set is as by default, where nothing is no value for it.
+
+    Raises UsageError with all that is wrong with it.
+    """
+    whole = runtime_pb2.Policy()
+    whole.CopyFrom(message)
+    default = to_message(SandboxPolicy())
+    for name in _NEVER_NOTHING:
+        if not getattr(whole, name):
+            put(whole, name, getattr(default, name))
+    return from_message(whole)
+
+
+_NEVER_NOTHING: Final = ("isolation", "memory", "cpus", "processes", "disk", "limits")
 
 
 def _network(message: runtime_pb2.Network) -> Allow:

@@ -38,7 +38,7 @@ def access_decided(subject: Subject, action: str, *, refusal: str = "") -> Event
 
 
 def token_changed(subject: Subject, change: str, token: str, scopes: Iterable[str] = ()) -> Event:
-    """change: `issued`, `extended`, `rotated` or `revoked`. token: the id of the one that it happened to."""
+    """change: `issued`, `extended`, `rotated`, `revoked`, or `ended` with its job. token: the id of that one."""
     return subject.event("token", {"change": change, "changed": token, "scopes": _listed(sorted(scopes))})
 
 

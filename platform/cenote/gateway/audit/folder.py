@@ -11,6 +11,8 @@ from cenote.gateway.audit.entry import MAX_LINE
 
 HEAD: Final = "head"
 LOCK: Final = "lock"
+BASE: Final = "base"
+"""Says after which entry the log begins, where retention has removed older files."""
 _SUFFIX: Final = ".jsonl"
 
 
@@ -32,9 +34,10 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """One line after the other; of one that is longer than any entry, as much as shows that."""
+def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
+    """One line after the other; of one that is longer than any entry, as much as shows that. start: an offset."""
     with path.open("rb") as file:
+        file.seek(start)
         while True:
             offset = file.tell()
             content = file.readline(MAX_LINE + 1)

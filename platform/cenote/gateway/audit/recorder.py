@@ -70,6 +70,12 @@ class Recorder:
             self._changed.notify()
             return item.done
 
+    @property
+    def problem(self) -> str:
+        """Why nothing can be written now, if that is so."""
+        with self._changed:
+            return self._problem
+
     def close(self) -> None:
         """Writes what waits, and ends. Closing twice is fine."""
         with self._changed:

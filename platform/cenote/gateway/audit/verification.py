@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cenote.gateway.audit.chain import START, Mark
 from cenote.gateway.audit.entry import BrokenLineError, Entry, parse_line
-from cenote.gateway.audit.folder import HEAD, log_files, read_lines
-from cenote.gateway.audit.head import read_head
+from cenote.gateway.audit.folder import BASE, HEAD, log_files, read_lines
+from cenote.gateway.audit.head import read_base, read_head
 from cenote.gateway.audit.walk import Stop, Walk
 
 
@@ -40,19 +40,24 @@ class Verification:
     unfinished: int = 0
 
 
-def verify(folder: Path, key: bytes, *, start: Mark = START, witnesses: Iterable[Mark] = ()) -> Verification:
+def verify(
+    folder: Path, key: bytes, *, start: Mark | None = None, witnesses: Iterable[Mark] = ()
+) -> Verification:
     """Checks every entry, the head, and the marks of witnesses. A writer may go on meanwhile.
 
-    start: the entry before the first that is there, where older files were moved away.
+    start: the entry before the first that is there, where older files were moved away; by default what retention has
+        signed for that, else the beginning.
     witnesses: marks that were kept elsewhere. Who can write the folder could bring back an old head with an old log;
         only a witness shows that.
     """
+    start = start or stored_base(folder, key) or START
     head = stored_head(folder, key)  # before the entries, so that a busy writer's are not behind it
     if head is None:
         reason = "it is missing, or was not signed with this key"
         return Verification(last=start, broken=Break(number=0, file=HEAD, line=0, reason=reason))
     walk = Walk(start, [head, *witnesses])
-    files = log_files(folder)
+    # Those before it were about to be removed.
+    files = [path for path in log_files(folder) if int(path.stem) > start.number]
     stop = next((stop for path in files if (stop := walk.read(path)) is not None), None)
     return Verification(
         last=walk.mark,
@@ -79,6 +84,14 @@ def stored_head(folder: Path, key: bytes) -> Mark | None:
     except FileNotFoundError:
         return None
     return found[0] if found else None
+
+
+def stored_base(folder: Path, key: bytes) -> Mark | None:
+    """The entry after which the log begins, where retention has removed older ones. None if nothing says so."""
+    try:
+        return read_base((folder / BASE).read_bytes(), key)
+    except FileNotFoundError:
+        return None
 
 
 def _broken(walk: Walk, stop: Stop | None, head: Mark, files: list[Path]) -> Break | None:

@@ -23,6 +23,7 @@ from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_worker.wire import policies
 
 
@@ -33,22 +34,31 @@ def check_definition(
     endpoints: Collection[str],
     preloads: Sequence[str],
 ) -> None:
-    """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError."""
+    """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, with all
+    that is wrong.
+    """
     if definition.ByteSize() > MAX_BYTES:
         raise UsageError(f"what a job's tasks have in common has up to {MAX_BYTES} bytes; share larger data")
-    check_secrets(secrets)
+    wrong = Problems()
+    with wrong.noting():
+        check_secrets(secrets)
     if definition.HasField("model"):
-        check_model("the job", definition.model, secrets, endpoints)
-    bounded(sandbox_of(definition), preloads)
-    _check_numbers(definition)
-    check_budget(definition.budget)
+        with wrong.noting():
+            check_model("the job", definition.model, secrets, endpoints)
+    with wrong.noting():
+        bounded(sandbox_of(definition), preloads)
+    _check_numbers(definition, wrong)
+    with wrong.noting():
+        check_budget(definition.budget)
     if len(definition.setup) > MAX_CODE:
-        raise UsageError(f"setup has up to {MAX_CODE} characters, not {len(definition.setup)}")
+        wrong.note(UsageError(f"setup has up to {MAX_CODE} characters, not {len(definition.setup)}"))
     if len(definition.variables) > MAX_VARIABLES:
-        raise UsageError(f"a job has up to {MAX_VARIABLES} variables, not {len(definition.variables)}")
-    for name in (*definition.variables, *([definition.result] if definition.result else [])):
-        if wrong := wrong_identifier(name):
-            raise UsageError(wrong)
+        wrong.note(UsageError(f"a job has up to {MAX_VARIABLES} variables, not {len(definition.variables)}"))
+    names = [*definition.variables, *([definition.result] if definition.result else [])]
+    for name in names[: MAX_VARIABLES + 1]:
+        if problem := wrong_identifier(name):
+            wrong.note(UsageError(problem))
+    wrong.raise_all()
 
 
 def check_budget(message: team_pb2.TeamBudget) -> Budget:
@@ -71,15 +81,17 @@ def rules_of(definition: job_pb2.JobDefinition) -> Rules:
 
 
 def sandbox_of(definition: job_pb2.JobDefinition) -> SandboxPolicy:
-    return policies.from_message(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
+    return policies.asked_for(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
 
 
-def _check_numbers(definition: job_pb2.JobDefinition) -> None:
+def _check_numbers(definition: job_pb2.JobDefinition, wrong: Problems) -> None:
     if definition.concurrency > MAX_CONCURRENCY:
-        raise UsageError(f"a job has up to {MAX_CONCURRENCY} tasks at once, not {definition.concurrency}")
+        wrong.note(
+            UsageError(f"a job has up to {MAX_CONCURRENCY} tasks at once, not {definition.concurrency}")
+        )
     if definition.attempts > MAX_ATTEMPTS:
-        raise UsageError(f"a task has up to {MAX_ATTEMPTS} attempts, not {definition.attempts}")
+        wrong.note(UsageError(f"a task has up to {MAX_ATTEMPTS} attempts, not {definition.attempts}"))
     for name, most in (("backoff", MAX_BACKOFF), ("timeout", MAX_TIMEOUT)):
         seconds = getattr(definition, name)
         if not (math.isfinite(seconds) and 0 <= seconds <= most):
-            raise UsageError(f"{name} is of 0 to {most:g} s, not {seconds!r}")
+            wrong.note(UsageError(f"{name} is of 0 to {most:g} s, not {seconds!r}"))

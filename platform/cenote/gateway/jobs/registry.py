@@ -12,9 +12,9 @@ from typing import Final
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
-from cenote.gateway.jobs.room import fits, need_of
+from cenote.gateway.jobs.room import fits, need_of, tasks_on
 from cenote.gateway.jobs.runtimes import names_of
-from cenote.gateway.jobs.table import ID_PREFIX, JobRow, checked_name
+from cenote.gateway.jobs.table import ID_PREFIX, OVER, JobRow, checked_name
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.processes import Orchestrators
 from cenote.gateway.pages import page
@@ -37,6 +37,7 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.ids import JobId, TenantId, new_job_id
+from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_security.tokens import BearerToken
 
@@ -104,6 +105,8 @@ class JobRegistry:
         self._endpoints = tuple(endpoints)
         self._preloads = tuple(preloads)
         self._clock = clock
+        self._settled: set[JobId] = set()
+        """Jobs that are over, and have neither a token nor a part of the quotas any more."""
         self._remains: dict[JobId, TenantId] = {}
         """Jobs that are gone, and of which not all could be cleared."""
 
@@ -112,13 +115,20 @@ class JobRegistry:
     def begin(self, principal: Principal, head: job_pb2.JobHead) -> Submission:
         """Checks what all tasks have in common; keeps nothing. Raises UsageError, RejectedError and their kinds."""
         principal.require(Scope.JOBS)
+        wrong = Problems()
         if head.name.startswith(ID_PREFIX):
-            raise UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
-        checked_name(head.name)
+            wrong.note(
+                UsageError(f"names that begin with {ID_PREFIX!r} are given by the platform; choose another")
+            )
+        else:
+            with wrong.noting():
+                checked_name(head.name)
         if len(head.key) > MAX_KEY:
-            raise UsageError(f"a key has at most {MAX_KEY} characters")
+            wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
         definition = head.definition
-        check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+        with wrong.noting():
+            check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+        wrong.raise_all()
         self._check_fits(principal, definition)
         return Submission(principal, new_job_id(), head)
 
@@ -151,8 +161,8 @@ class JobRegistry:
         principal, head = submission.principal, submission.head
         if self._stores.jobs.open(principal.tenant) >= MAX_OPEN:
             raise RejectedError(f"you have {MAX_OPEN} jobs that are not over; wait, or cancel some")
-        hold = Hold(key=submission.job, tenant=principal.tenant, amounts={Quota.JOBS: 1}, lasting=True)
-        self._stores.reserve(hold)
+        self.settle_ended()
+        self._reserve(principal.tenant, submission.job)
         self._record(principal, "job.submit")
         self._give_keys(submission)
         try:
@@ -233,6 +243,10 @@ class JobRegistry:
             told.definition.budget.ParseFromString(job.budget)
         return told
 
+    def room(self) -> int:
+        """For how many tasks of one job the machines have room."""
+        return tasks_on(self._runtimes.processors())
+
     # -- changes --
 
     def cancel(self, principal: Principal, name: str) -> JobRow:
@@ -240,6 +254,7 @@ class JobRegistry:
         job = self.find(principal, name)
         self._record(principal, "job.cancel")
         self._stores.jobs.cancel(principal.tenant, job.id)
+        self.settle_ended()
         return self._stores.jobs.find(principal.tenant, job.id)
 
     def retry(self, principal: Principal, request: job_pb2.RetryRequest) -> JobRow:
@@ -252,12 +267,31 @@ class JobRegistry:
             check_budget(request.budget)
             budget = request.budget.SerializeToString()
         self._check_fits(principal, job_pb2.JobDefinition.FromString(job.definition))
+        self.settle_ended()
+        if not self._stores.quotas.holds(job.id):
+            self._reserve(principal.tenant, job.id)
         self._record(principal, "job.retry")
         with self._stores.database.transaction():
-            if self._stores.job_tasks.renew(job.id, request.tasks):
+            # Looked at here: a process that works on it may end it until then, and its token with it.
+            was_over = self._stores.jobs.of_all(job.id).state in OVER
+            reopened = bool(self._stores.job_tasks.renew(job.id, request.tasks))
+            if reopened and was_over:
+                self._renew_token(principal, job.id)
+            if reopened:
                 self._stores.jobs.reopen(principal.tenant, job.id, budget)
         self._orchestrators.ensure(job.id)
         return self._stores.jobs.find(principal.tenant, job.id)
+
+    def _reserve(self, tenant: TenantId, job: JobId) -> None:
+        """A part of the quotas, for as long as it is not over. Raises QuotaExceededError."""
+        self._settled.discard(job)
+        hold = Hold(key=job, tenant=tenant, amounts={Quota.JOBS: 1}, lasting=True)
+        self._stores.reserve(hold)
+
+    def _renew_token(self, principal: Principal, job: JobId) -> None:
+        keys = Keys(self._state.jobs / job)
+        self._forget_token(principal.tenant, keys)
+        keys.replace_token(self._issued(principal, job))
 
     def delete(self, principal: Principal, name: str) -> None:
         """Ends what it does. Raises UnknownEntryError."""
@@ -286,8 +320,28 @@ class JobRegistry:
                 self._clear_remains_of(job)
         self._stores.jobs.clear_orphans()
 
+    def settle_ended(self) -> None:
+        """Jobs that are over have no token any more, and count in no quota. Their results stay."""
+        for job, tenant in self._stores.jobs.over().items():
+            if job in self._settled:
+                continue
+            self._forget_token(tenant, Keys(self._state.jobs / job))
+            self._stores.quotas.release(job)
+            self._settled.add(job)
+
+    def _forget_token(self, tenant: TenantId, keys: Keys) -> None:
+        try:
+            token = BearerToken.parse(keys.token())
+        except SecretFileError:  # it has none any more
+            return
+        if token is not None:
+            self._stores.recorder.record(token_changed(Subject(tenant=tenant), "ended", token.id)).result()
+            self._stores.tokens.forget(tenant, token.id)
+        keys.drop_token()
+
     def clear_old(self) -> None:
         """Jobs that ended long ago, and what could not be cleared of others."""
+        self.settle_ended()
         for gone, tenant in list(self._remains.items()):
             self._clear(tenant, gone)
         for job in self._stores.jobs.ended_before(self._clock() - KEPT):
@@ -320,25 +374,24 @@ class JobRegistry:
         self._orchestrators.settle(job, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
+        self._settled.discard(job)
         keys = Keys(self._state.jobs / job)
-        try:
-            token = BearerToken.parse(keys.token())
-        except SecretFileError:  # it was refused before it had one
-            token = None
-        if token is not None:
-            self._stores.tokens.forget(tenant, token.id)
+        self._forget_token(tenant, keys)
         keys.remove()
         self._stores.quotas.release(job)
         self._stores.jobs.clear(job)
 
     def _give_keys(self, submission: Submission) -> None:
-        principal, job = submission.principal, submission.job
+        keys = Keys(self._state.jobs / submission.job)
+        keys.make(self._issued(submission.principal, submission.job))
+        keys.keep(submission.head.secrets)
+
+    def _issued(self, principal: Principal, job: JobId) -> str:
+        """The text of a token for a job."""
         token = self._stores.tokens.issue(principal.tenant, JOB_SCOPES, note=f"of job {job}")
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(token_changed(subject, "issued", token.id, JOB_SCOPES)).result()
-        keys = Keys(self._state.jobs / job)
-        keys.make(token.text)
-        keys.keep(submission.head.secrets)
+        return token.text
 
     def _check_fits(self, principal: Principal, definition: job_pb2.JobDefinition) -> None:
         """A task that no room is ever enough for would wait for ever."""

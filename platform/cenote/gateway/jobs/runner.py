@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final, Literal, TypeVar
 
@@ -20,13 +21,15 @@ from cenote.gateway.jobs.account import JobAccount
 from cenote.gateway.jobs.attempt import Attempt, Ended
 from cenote.gateway.jobs.definition import rules_of, sandbox_of
 from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome, TaskRow
-from cenote.gateway.jobs.room import need_of, room
+from cenote.gateway.jobs.room import AT_LEAST, need_of, room
 from cenote.gateway.jobs.runtimes import JobRuntimes
 from cenote.gateway.jobs.schedule import Schedule, Standing
+from cenote.gateway.jobs.table import OVER, Jobs
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
 from cenote.gateway.orchestrators.works import SupersededError
 from cenote.gateway.quota_book import QuotaBook
+from cenote.gateway.tokens import Tokens
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
@@ -34,6 +37,7 @@ from cenote.runtime.remote.jobs import SECONDS_KEPT
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import CenoteError, QuotaExceededError, UnavailableError, UsageError
 from cenote_security.ids import JobId
+from cenote_security.tokens import BearerToken
 
 T = TypeVar("T")
 
@@ -44,6 +48,9 @@ LOOK_EVERY: Final = 0.2
 
 KEEP_EVERY: Final = SECONDS_KEPT / 4
 """Seconds between two requests to keep the job's shared values for longer."""
+
+COUNT_EVERY: Final = 15.0
+"""Seconds between two questions for how many tasks there is room on the machines."""
 
 ASK_EVERY: Final = 1.0
 """Seconds between two questions to a gateway that does not answer."""
@@ -65,7 +72,8 @@ class JobRunner:
         self._job = JobId(settings.work)
         keys = Keys(settings.state.jobs / self._job)
         self._secrets = keys.secrets()
-        self._destination = Destination(settings.address, keys.token(), settings.authority)
+        # It asks again by itself, and says what it waits for.
+        self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._room_wanted = threading.Event()
 
     def make_room(self) -> None:
@@ -80,6 +88,14 @@ class JobRunner:
             runtimes = JobRuntimes(self._destination, self._job, sandbox_of(definition))
             work = _Work(database, ledger, definition, runtimes, self._secrets, self._room_wanted)
             asyncio.run(work.carry_out())
+            self._end_token(database)
+
+    def _end_token(self, database: Database) -> None:
+        """With the job. It is the one that this process had: a job that is done again is given another."""
+        job = Jobs(database).of_all(self._job)
+        token = BearerToken.parse(self._destination.token)
+        if job.state in OVER and token is not None:
+            Tokens(database).forget(job.tenant, token.id)
 
 
 class _Work:
@@ -101,6 +117,8 @@ class _Work:
         self._account = JobAccount(ledger, definition, secrets)
         self._room_wanted = room_wanted
         self._clock = clock
+        self._on_machines = AT_LEAST
+        """Until it is known how many there is room for."""
         self._need = need_of(sandbox_of(definition))
         self._tenant = ledger.row.tenant
         self._variables: dict[str, ObjectReference] = {}
@@ -118,6 +136,7 @@ class _Work:
         await self._patiently(self._runtimes.clear)
         await self._hold_variables()
         keeping = asyncio.create_task(self._keep_variables())
+        counting = asyncio.create_task(self._count_room())
         try:
             while not await self._is_over():
                 if self._leaves and not self._tasks:
@@ -130,6 +149,7 @@ class _Work:
                 await self._wait()
         finally:
             keeping.cancel()
+            counting.cancel()
             await self._stop()
         await self._leave_variables()
 
@@ -159,7 +179,8 @@ class _Work:
         if not self._schedule.wants(now):
             return
         book = QuotaBook(self._database)
-        free = room(book.limits(self._tenant), book.used(self._tenant), self._need, self._schedule.running)
+        limits, used = book.limits(self._tenant), book.used(self._tenant)
+        free = room(limits, used, self._need, self._schedule.running, self._on_machines)
         begun = self._schedule.start(now, free)
         if not begun:
             self._schedule.hold(now)
@@ -251,6 +272,13 @@ class _Work:
         while True:
             await self._leave_variables()
             await asyncio.sleep(KEEP_EVERY)
+
+    async def _count_room(self) -> None:
+        """Machines come and go."""
+        while True:
+            with suppress(CenoteError):  # the next one may be answered
+                self._on_machines = await self._runtimes.room()
+            await asyncio.sleep(COUNT_EVERY)
 
     async def _leave_variables(self) -> None:
         for reference in self._variables.values():

@@ -14,7 +14,7 @@ from cenote.runtime.core import RuntimeCore
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.jobs import SECONDS_KEPT
+from cenote.runtime.remote.jobs import SECONDS_KEPT, JobClient
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
 from cenote_security.errors import CenoteError, UnknownRuntimeError
@@ -32,6 +32,7 @@ class JobRuntimes:
 
     def __init__(self, destination: Destination, job: JobId, policy: SandboxPolicy) -> None:
         self._client = client_of(destination)
+        self._jobs = JobClient(destination)
         self._job = job
         self._policy = policy
 
@@ -54,6 +55,10 @@ class JobRuntimes:
             if described.name.startswith(names_of(self._job)):
                 with suppress(UnknownRuntimeError):
                     await self._off(self._client.delete(described.name))
+
+    async def room(self) -> int:
+        """For how many tasks the platform's machines have room."""
+        return await self._off(self._jobs.room())
 
     async def reference(self, reference_id: str) -> ObjectReference:
         """A shared value, held for as long as the reference is. Raises UnknownReferenceError."""

@@ -94,6 +94,11 @@ class JobService(JobServiceServicer):
 
         return await self._answer(context, "job.delete", delete)
 
+    async def GetRoom(self, _request: job_pb2.RoomQuestion, context: Context) -> job_pb2.JobRoom:
+        return await self._answer(
+            context, "job.room", lambda _: make(job_pb2.JobRoom, tasks=self._registry.room())
+        )
+
     # -- arriving --
 
     async def _submitted(

@@ -21,6 +21,8 @@ ID_PREFIX: Final = "jb_"
 
 JobState = Literal["arriving", "waiting", "running", "done", "cancelled"]
 
+OVER: Final = ("done", "cancelled")
+
 SLICE: Final = 500
 """Rows that are removed at a time: everybody's records wait for a transaction."""
 
@@ -134,6 +136,11 @@ class Jobs:
     def ended_before(self, moment: float) -> list[JobRow]:
         sql = "SELECT * FROM jobs WHERE state IN ('done', 'cancelled') AND ended < ?"
         return [_job(row) for row in self._database.rows(sql, moment)]
+
+    def over(self) -> dict[JobId, TenantId]:
+        """All that have come to their end, and whose they are."""
+        sql = "SELECT id, tenant_id FROM jobs WHERE state IN ('done', 'cancelled')"
+        return {row["id"]: row["tenant_id"] for row in self._database.rows(sql)}
 
     # -- changes --
 

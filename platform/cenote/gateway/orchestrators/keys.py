@@ -32,6 +32,13 @@ class Keys:
         found: dict[str, str] = json.loads(read_secret_file(self._secrets))
         return found
 
+    def drop_token(self) -> None:
+        """It is good for nothing any more. The secrets stay, for work that is taken up again."""
+        self._token.unlink(missing_ok=True)
+
+    def replace_token(self, token: str) -> None:
+        replace_file(self._token, token.encode())
+
     def remove(self) -> None:
         rmtree(self._folder, ignore_errors=True)
 

@@ -13,6 +13,7 @@ from cenote_proto.v1 import team_pb2
 from cenote_security.containment import weakness
 from cenote_security.errors import RejectedError, UsageError, WeakerSandboxError
 from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
 from cenote_worker.wire import policies
 
 MAX_MEMBERS: Final = 64
@@ -64,15 +65,22 @@ def check_definition(
         raise UsageError(f"a team has 1 to {MAX_MEMBERS} members, not {len(definition.members)}")
     if sum(member.lead for member in definition.members) > 1:
         raise UsageError("a team has one lead")
-    budget_of(definition.budget)
+    wrong = Problems()
+    with wrong.noting():
+        budget_of(definition.budget)
     policies_by_name: dict[str, SandboxPolicy] = {}
     for member in definition.members:
-        _check_name(member.name, policies_by_name)
-        check_model(repr(member.name), member.model, secrets, endpoints)
-        policy = bounded(_policy(definition, member, policies_by_name), preloads)
-        if member.under:
-            _check_place(member, policy, policies_by_name)
+        with wrong.noting():
+            _check_name(member.name, policies_by_name)
+        with wrong.noting():
+            check_model(repr(member.name), member.model, secrets, endpoints)
+        policy = SandboxPolicy()
+        with wrong.noting():
+            policy = bounded(_policy(definition, member, policies_by_name), preloads)
+            if member.under:
+                _check_place(member, policy, policies_by_name)
         policies_by_name[member.name] = policy
+    wrong.raise_all()
 
 
 def check_work(request: team_pb2.StartRunRequest, definition: team_pb2.TeamDefinition) -> None:
@@ -103,11 +111,11 @@ def settings_of(member: team_pb2.TeamMember) -> dict[str, object]:
 
 def sandbox_of(member: team_pb2.TeamMember) -> SandboxPolicy | None:
     """A member's own, as far as it has one."""
-    return policies.from_message(member.sandbox) if member.HasField("sandbox") else None
+    return policies.asked_for(member.sandbox) if member.HasField("sandbox") else None
 
 
 def common_sandbox(definition: team_pb2.TeamDefinition) -> SandboxPolicy:
-    return policies.from_message(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
+    return policies.asked_for(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
 
 
 def parameters_of(model: team_pb2.TeamModel) -> dict[str, Any]:  # whatever the provider takes

@@ -58,7 +58,7 @@ class Orchestrator:
         self._team = TeamId(settings.work)
         keys = Keys(settings.state.teams / self._team)
         self._secrets = keys.secrets()
-        self._destination = Destination(settings.address, keys.token(), settings.authority)
+        self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._holder = f"team {self._team}"
 
     def work(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,33 +18,60 @@ AUTHORITY: Final = "CENOTE_CA"
 EMBEDDED: Final = "embedded"
 """As an address: a jail on this machine, whatever the environment says."""
 
+WAIT: Final = "CENOTE_WAIT"
+"""Seconds for which clients wait for a platform that does not answer and was there before."""
+
 PORT: Final = 8470
+DEFAULT_WAIT: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
     """Where a platform's gateway listens, as `host:port`, and a bearer token; empty where none is known.
 
-    authority: the file with whose certificates its own is checked; empty without TLS.
+    authority: the file with whose certificates its own is checked; empty without TLS. wait: seconds, see WAIT.
+    insists: whether that was said, and not the default: then also for one of which nothing is known here.
     """
 
     address: str
     token: str = field(default="", repr=False)
     authority: str = ""
+    wait: float = DEFAULT_WAIT
+    insists: bool = False
 
 
-def destination(address: str | None, token: str | None = None) -> Destination | None:
+def destination(
+    address: str | None, token: str | None = None, wait: float | None = None
+) -> Destination | None:
     """The platform that is meant; None for this machine.
 
     address: `host:port` or `host`; None for what CENOTE_ADDRESS says, `"embedded"` for this machine in any case.
-    token: None for what CENOTE_TOKEN or the token file says. Raises UsageError, SecretFileError for a token file that
-    others can read.
+    token: None for what CENOTE_TOKEN or the token file says. wait: None for what CENOTE_WAIT says.
+    Raises UsageError, SecretFileError for a token file that others can read.
     """
     given = address if address is not None else os.environ.get(ADDRESS) or EMBEDDED
     if given == EMBEDDED:
         return None
     authority = os.environ.get(AUTHORITY, "")
-    return Destination(_checked(given), _header(token if token is not None else _token()), authority)
+    return Destination(
+        _checked(given),
+        _header(token if token is not None else _token()),
+        authority,
+        wait_seconds() if wait is None else wait,
+        wait is not None or bool(os.environ.get(WAIT)),
+    )
+
+
+def wait_seconds() -> float:
+    """What the environment says, else half a minute. Raises UsageError."""
+    given = os.environ.get(WAIT) or str(DEFAULT_WAIT)
+    try:
+        seconds = float(given)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise UsageError(f"{WAIT} is a number of seconds, such as 30, or 0 for no wait; not {given!r:.100}")
+    return seconds
 
 
 def token_file() -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ import grpc
 
 from cenote.runtime.remote.address import AUTHORITY, TOKEN, Destination
 from cenote.runtime.remote.background import background
+from cenote.runtime.remote.returning import ReturnWaiter, is_known
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import (
     CenoteError,
@@ -61,10 +62,12 @@ _Server = tuple[str, str]
 class Channels:
     """Connections of this process, on the background loop. Those for streams are shared by a bounded number each.
 
-    authority: see Destination.
+    authority, wait, insists: see Destination. Streams are taken up again by those who have them.
     """
 
-    def __init__(self, authority: str = "") -> None:
+    def __init__(self, authority: str = "", wait: float = 0.0, *, insists: bool = False) -> None:
+        self._wait = wait
+        self._insists = insists
         self._credentials = tls_credentials(authority) if authority else None
         self._unary: dict[str, grpc.aio.Channel] = {}
         self._streaming: dict[_Server, list[_Connection]] = {}
@@ -72,7 +75,9 @@ class Channels:
     def to(self, address: str) -> grpc.aio.Channel:
         """For calls that end soon."""
         if address not in self._unary:
-            self._unary[address] = self._channel(address, "")
+            self._unary[address] = self._channel(
+                address, "", (ReturnWaiter(address, self._wait, insists=self._insists),)
+            )
         return self._unary[address]
 
     @contextmanager
@@ -93,11 +98,13 @@ class Channels:
             connection.streams -= 1
             self._thin_out()
 
-    def _channel(self, address: str, authority: str) -> grpc.aio.Channel:
+    def _channel(
+        self, address: str, authority: str, interceptors: Sequence[ReturnWaiter] = ()
+    ) -> grpc.aio.Channel:
         credentials = grpc.ssl_channel_credentials(authority.encode()) if authority else self._credentials
         if credentials is None:
-            return grpc.aio.insecure_channel(address, options=OPTIONS)
-        return grpc.aio.secure_channel(address, credentials, options=OPTIONS)
+            return grpc.aio.insecure_channel(address, options=OPTIONS, interceptors=interceptors)
+        return grpc.aio.secure_channel(address, credentials, options=OPTIONS, interceptors=interceptors)
 
     async def close(self) -> None:
         connections = [one.channel for some in self._streaming.values() for one in some]
@@ -144,8 +151,13 @@ async def asked(call: Awaitable[Answer], destination: Destination) -> Answer:
         raise meaning(error, destination.address, token=destination.token) from None
 
 
-def meaning(error: grpc.aio.AioRpcError, address: str, *, token: str | None = None) -> CenoteError:
-    """What a failed call means to whoever made it. token: that it was made with, empty for none."""
+def meaning(
+    error: grpc.aio.AioRpcError, address: str, *, token: str | None = None, known: bool = False
+) -> CenoteError:
+    """What a failed call means to its caller. token: that it was made with, empty for none.
+
+    known: a platform is, or was, there for sure.
+    """
     sent = _failure(error)
     if isinstance(sent, NotAuthenticatedError) and token == "":
         return NotAuthenticatedError(
@@ -171,16 +183,19 @@ def meaning(error: grpc.aio.AioRpcError, address: str, *, token: str | None = No
                 f"again then, or check the address"
             )
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
-            return UnavailableError(f"no platform answers at {address} ({detail}); {_remedy(detail)}")
+            remedy = _remedy(detail, known=known or is_known(address))
+            return UnavailableError(f"no platform answers at {address} ({detail}); {remedy}")
     return UnavailableError(f"the platform at {address} failed: {detail}")
 
 
-def _remedy(detail: str) -> str:
+def _remedy(detail: str, *, known: bool) -> str:
     """gRPC has one status for a port at which nobody listens and for one at which somebody speaks otherwise."""
     if "failed to connect" in detail:
         for sign, remedy in _TLS_REMEDIES:
             if sign in detail:
                 return remedy
+    if known:
+        return "check the address, and see there whether it runs; clients try again, for as long as CENOTE_WAIT says"
     return "start one with `cenote up`, or check the address"
 
 

@@ -14,6 +14,7 @@ from cenote.runtime.remote.channels import DEADLINE, asked, authorization, meani
 from cenote.runtime.remote.patience import Patience
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.references import Terms
+from cenote.runtime.remote.returning import say_waiting, short, without_waiting
 from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceStub
@@ -40,6 +41,7 @@ class JobClient:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
+        self.wait = destination.wait
 
     async def submit(
         self, head: job_pb2.JobHead, tasks: Iterable[job_pb2.JobTasks]
@@ -54,7 +56,7 @@ class JobClient:
                 count += len(some.tasks)
             yield job_pb2.SubmitJobRequest(end=job_pb2.JobEnd(tasks=count))
 
-        patience, loop = Patience(), asyncio.get_running_loop()
+        patience, loop = Patience(self._destination.wait), asyncio.get_running_loop()
         patience.stands(loop.time())
         while True:
             try:
@@ -64,6 +66,7 @@ class JobClient:
                 pause = patience.broke(loop.time())
                 if pause is None:
                     raise
+                say_waiting("the platform", patience, short(str(error)))
                 del error
             await asyncio.sleep(pause)
 
@@ -80,6 +83,11 @@ class JobClient:
             found.extend(reply.jobs)
             if not (page := reply.next_page):
                 return found
+
+    async def room(self) -> int:
+        """For how many tasks of one job the platform's machines have room."""
+        reply = await self._ask(self._stub().GetRoom(job_pb2.RoomQuestion(), **self._terms()))
+        return reply.tasks
 
     async def log(self, job: str, task: str) -> job_pb2.TaskLog:
         request = make(job_pb2.TaskName, job=job, task=task)
@@ -99,7 +107,8 @@ class JobClient:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                found = await self.get(name)
+                with without_waiting():
+                    found = await self.get(name)
                 patience.stands(loop.time())
                 return found
             except UnavailableError:
@@ -107,7 +116,7 @@ class JobClient:
 
     async def results(self, job: str, after: int, *, follow: bool) -> AsyncGenerator[job_pb2.JobResult, None]:
         """In the order of the input, behind that place. Goes on where a broken line broke."""
-        patience, loop = Patience(), asyncio.get_running_loop()
+        patience, loop = Patience(self._destination.wait), asyncio.get_running_loop()
         while True:
             request = make(job_pb2.ResultsRequest, job=job, after=after, follow=follow)
             call = self._stub().GetResults(request, metadata=authorization(self._destination.token))
@@ -148,4 +157,5 @@ async def _pause(patience: Patience) -> None:
     pause = patience.broke(asyncio.get_running_loop().time())
     if pause is None:
         raise UnavailableError("the platform does not answer any more; the job goes on, ask again later")
+    say_waiting("the platform", patience, "the job goes on meanwhile, if it can")
     await asyncio.sleep(pause)

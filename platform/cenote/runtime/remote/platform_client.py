@@ -12,6 +12,7 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.references import References, Terms
+from cenote.runtime.remote.returning import without_waiting
 from cenote.runtime.remote.session import Place
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
@@ -54,13 +55,18 @@ class PlatformClient:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
-        self.channels = Channels(destination.authority)
+        self.channels = Channels(destination.authority, destination.wait, insists=destination.insists)
         self.references = References(destination, self.channels)
         background().at_end(self._end)
 
     @property
     def address(self) -> str:
         return self._destination.address
+
+    @property
+    def wait(self) -> float:
+        """Seconds, see Destination."""
+        return self._destination.wait
 
     async def runtime(
         self,
@@ -94,7 +100,8 @@ class PlatformClient:
         known: list[platform_pb2.RuntimeDescription] = [first]
 
         async def locate() -> Place:
-            description = known.pop() if known else await self.describe(first.id)
+            with without_waiting():  # a session has a patience of its own
+                description = known.pop() if known else await self.describe(first.id)
             if description.state == platform_pb2.RuntimeDescription.LOST:
                 raise RuntimeLostError(description.reason or "its machine is gone")
             return Place(
@@ -142,7 +149,8 @@ class PlatformClient:
         return await asked(call, self._destination)
 
     async def _end(self) -> None:
-        await self.references.close()
+        with without_waiting():
+            await self.references.close()
         await self.channels.close()
 
     def _stub(self) -> PlatformServiceAsyncStub:

@@ -24,6 +24,7 @@ from cenote.runtime.remote.history_copy import HistoryCopy
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
+from cenote.runtime.remote.returning import without_waiting
 from cenote.runtime.remote.session import CLOSED, Session
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
@@ -126,7 +127,7 @@ class RemoteRuntime:
     def start(self) -> None:
         self.check_open()
         if not self.running:
-            background().wait(self._open(), START, "start the runtime")
+            background().wait(self._open(), START + self._platform.wait, "start the runtime")
 
     def check_open(self) -> None:
         if self._closed:
@@ -171,6 +172,7 @@ class RemoteRuntime:
             self._client,
             self._author,
             private=self._private,
+            wait=self._platform.wait,
         )
         session.hosts = RemoteCalls(
             self._desk, session, self._hold, place=self.place, limit=2 * self.policy.memory_bytes
@@ -230,7 +232,8 @@ class RemoteRuntime:
         if self._session is not None:
             await self._session.close(self._farewell())
         if self._id and not (self._name or self._author):
-            await self._platform.delete(self._id)
+            with without_waiting():  # else its lease ends it
+                await self._platform.delete(self._id)
 
     def _farewell(self) -> str:
         if not self._author:

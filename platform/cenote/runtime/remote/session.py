@@ -18,7 +18,8 @@ import grpc
 from cenote.runtime.remote.call import Answer, Call
 from cenote.runtime.remote.channels import authorization, meaning
 from cenote.runtime.remote.line import LAST_WORDS, Line
-from cenote.runtime.remote.patience import Patience
+from cenote.runtime.remote.patience import PATIENCE, Patience
+from cenote.runtime.remote.returning import say_waiting, short
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub
@@ -78,12 +79,18 @@ class _Break:
     error: CenoteError
     final: bool
 
+    @property
+    def why(self) -> str:
+        """In a few words."""
+        why = short(str(self.error))
+        return "the line to the runtime is broken" if why == "no connection" else why
+
 
 class Session:
     """See above. `open` first; `hosts` may be set before.
 
     locate: where the runtime is now; asked before each try. connect: a channel to there, for as long as it is needed.
-    client: the name of this client, for the server. author, private: see Hello.
+    client: the name of this client, for the server. author, private: see Hello. wait: see Patience.
     """
 
     def __init__(
@@ -94,7 +101,9 @@ class Session:
         author: str = "",
         *,
         private: bool = False,
+        wait: float = PATIENCE,
     ) -> None:
+        self._wait = wait
         self._locate = locate
         self._connect = connect
         self._introduction = make(runtime_pb2.Hello, client=client, author=author, private=private)
@@ -185,7 +194,7 @@ class Session:
     # -- lines, one after the other --
 
     async def _run(self) -> None:
-        patience = Patience()
+        patience = Patience(self._wait)
         while self.ended is None:
             end = await self._attempt(patience)
             if self.ended is not None:  # whoever has closed it waits for the end of this
@@ -194,6 +203,7 @@ class Session:
             if pause is None:
                 self._end(end.error)
             else:
+                say_waiting("the platform", patience, end.why)
                 await asyncio.sleep(pause)
 
     async def _attempt(self, patience: Patience) -> _Break:
@@ -209,7 +219,7 @@ class Session:
         except CenoteError as error:
             return _broken(error)
         except grpc.aio.AioRpcError as error:
-            return _broken(meaning(error, place.address))
+            return _broken(meaning(error, place.address, known=True))
         except Exception as error:  # noqa: BLE001
             return _fault(error)
         return _broken(UnavailableError(f"the platform at {place.address} hung up"))

@@ -14,6 +14,7 @@ from cenote.runtime.remote.channels import DEADLINE, asked, authorization, meani
 from cenote.runtime.remote.patience import Patience
 from cenote.runtime.remote.platform_client import client_of
 from cenote.runtime.remote.references import Terms
+from cenote.runtime.remote.returning import say_waiting, without_waiting
 from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2, team_pb2
 from cenote_proto.v1.team_pb2_grpc import TeamServiceStub
@@ -33,6 +34,7 @@ class TeamClient:
 
     def __init__(self, destination: Destination) -> None:
         self._destination = destination
+        self.wait = destination.wait
 
     async def put(self, request: team_pb2.PutTeamRequest) -> team_pb2.TeamDescription:
         return await self._ask(self._stub().PutTeam(request, **self._terms()))
@@ -66,10 +68,11 @@ class TeamClient:
 
     async def ended(self, name: team_pb2.RunName) -> team_pb2.TeamRun:
         """A run, once it is over. Goes on asking for a while when nobody answers."""
-        patience, loop = Patience(), asyncio.get_running_loop()
+        patience, loop = Patience(self._destination.wait), asyncio.get_running_loop()
         while True:
             try:
-                run = await self.run(name)
+                with without_waiting():
+                    run = await self.run(name)
                 patience.stands(loop.time())
             except UnavailableError:
                 await _pause(patience)
@@ -83,7 +86,7 @@ class TeamClient:
         self, team: str, after: int, *, wait: bool, hear: Callable[[team_pb2.TeamNews], None]
     ) -> None:
         """Until there is no more to hear. Goes on where a broken line broke."""
-        patience, loop = Patience(), asyncio.get_running_loop()
+        patience, loop = Patience(self._destination.wait), asyncio.get_running_loop()
         while True:
             request = make(team_pb2.FollowRequest, team=team, after=after, wait=wait)
             try:
@@ -132,4 +135,5 @@ async def _pause(patience: Patience) -> None:
     pause = patience.broke(asyncio.get_running_loop().time())
     if pause is None:
         raise UnavailableError("the platform does not answer any more; the team works on, ask again later")
+    say_waiting("the platform", patience, "the team works on meanwhile, if it can")
     await asyncio.sleep(pause)

@@ -1,0 +1,219 @@
+"""A platform that comes back: who waits for it, for how long, and what is said meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import grpc
+import pytest
+
+from cenote.connection import connect
+from cenote.runtime.remote.patience import AT_FIRST, PATIENCE, SAID_AFTER, Patience
+from cenote.runtime.remote.returning import MOST_KNOWN, Returning, is_known, may_be_sent_again, remember
+from cenote_proto.v1 import platform_pb2
+from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
+from cenote_security.errors import UnavailableError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is known but what a test says."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
+class Gateway(PlatformServiceServicer):
+    """Describes itself, and breaks the line of whoever deletes."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+
+    def Describe(self, _request: object, _context: object) -> platform_pb2.PlatformDescription:
+        return platform_pb2.PlatformDescription(tenant="acme")
+
+    def DeleteRuntime(self, request: platform_pb2.RuntimeName, context: grpc.ServicerContext) -> None:
+        self.deleted.append(request.name)
+        context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+
+class Return(logging.Handler):
+    """Has a gateway come back once a client says that it waits for it."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__()
+        self._port = port
+        self.gateway = Gateway()
+        self.said: list[str] = []
+        self._server: grpc.Server | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+        self.come()
+
+    def come(self) -> None:
+        self._server = grpc.server(ThreadPoolExecutor(1))
+        add_PlatformServiceServicer_to_server(self.gateway, self._server)
+        assert self._server.add_insecure_port(f"127.0.0.1:{self._port}")
+        self._server.start()
+
+    def go(self) -> None:
+        if self._server is not None:
+            self._server.stop(None).wait()
+
+
+@pytest.fixture
+def back(free_port: int) -> Iterator[Return]:
+    handler = Return(free_port)
+    logging.getLogger("cenote.remote").addHandler(handler)
+    yield handler
+    logging.getLogger("cenote.remote").removeHandler(handler)
+    handler.go()
+
+
+def test_a_client_waits_for_a_platform_that_was_there(free_port: int, back: Return) -> None:
+    """It says so, once, and its call is answered as if nothing had been."""
+    address = f"127.0.0.1:{free_port}"
+    remember(address)
+    assert "acme" == connect(address, "t", wait=60).describe().tenant
+    (said,) = back.said
+    assert f"the platform at {address} does not answer (connection refused); waiting for it, " in said
+
+
+def test_many_calls_that_wait_say_it_once(free_port: int, back: Return) -> None:
+    """It is one platform."""
+    platform = connect(f"127.0.0.1:{free_port}", "many", wait=60)
+    with ThreadPoolExecutor(5) as pool:
+        found = list(pool.map(lambda _: platform.describe().tenant, range(5)))
+    assert ["acme"] * 5 == found
+    assert 1 == len(back.said)
+
+
+def test_where_nothing_was_ever_there_nothing_is_waited_for(free_port: int, back: Return) -> None:
+    """The way out is said at once."""
+    with pytest.raises(UnavailableError, match="start one with `cenote up`"):
+        connect(f"127.0.0.1:{free_port}", "t").describe()
+    assert [] == back.said
+
+
+def test_one_that_does_not_come_back_is_given_up(free_port: int) -> None:
+    """Nothing is said of starting one."""
+    address = f"127.0.0.1:{free_port}"
+    remember(address)
+    with pytest.raises(UnavailableError, match="see there whether it runs") as failed:
+        connect(address, "t", wait=0).describe()
+    assert "cenote up" not in str(failed.value)
+
+
+def test_what_was_started_here_is_known_from_then_on(free_port: int) -> None:
+    """By whichever name of this machine; elsewhere, nobody can say that nothing was there."""
+    assert not is_known(f"localhost:{free_port}")
+    remember(f"127.0.0.1:{free_port}")
+    assert is_known(f"localhost:{free_port}")
+    assert is_known("platform.example:8470")
+
+
+def test_what_has_answered_this_process_is_waited_for(free_port: int, back: Return) -> None:
+    """As a platform in a container, whose port is one of this machine. Nothing of it is left on the disk."""
+    back.come()
+    platform = connect(f"127.0.0.1:{free_port}", "other")
+    platform.describe()
+    back.go()
+    assert "acme" == platform.describe().tenant
+    assert 1 == len(back.said)
+    assert not is_known(platform.address)
+
+
+def test_who_says_how_long_is_waiting_for_whatever_comes(free_port: int, back: Return) -> None:
+    """The argument, or the environment, is a wish."""
+    assert "acme" == connect(f"127.0.0.1:{free_port}", "t", wait=60).describe().tenant
+    assert 1 == len(back.said)
+
+
+def test_what_may_have_been_done_is_not_asked_for_again(free_port: int, back: Return) -> None:
+    """A line that broke under a deletion: it may have been carried out."""
+    back.come()
+    with pytest.raises(UnavailableError):
+        connect(f"127.0.0.1:{free_port}", "t", wait=60).delete("etl")
+    assert ["etl"] == back.gateway.deleted
+
+
+@pytest.mark.parametrize(
+    ("method", "key", "details", "again"),
+    [
+        ("/s/DeleteRuntime", "", "failed to connect to all addresses; Connection refused", True),
+        ("/s/DeleteRuntime", "", "DNS resolution failed for x", True),
+        ("/s/DeleteRuntime", "", "failed to connect: CERTIFICATE_VERIFY_FAILED", False),
+        ("/s/DeleteRuntime", "", "Socket closed", False),
+        ("/s/GetRuntime", "", "Socket closed", True),
+        ("/s/CreateRuntime", "", "Socket closed", False),
+        ("/s/CreateRuntime", "k", "Socket closed", True),
+    ],
+)
+def test_what_is_asked_again(method: str, key: str, details: str, again: bool) -> None:
+    """What no server took, what changes nothing, and what has a key."""
+    request = platform_pb2.CreateRuntimeRequest(key=key)
+    assert again == may_be_sent_again(method, request, details)
+
+
+def test_only_the_latest_are_remembered() -> None:
+    """In a file that does not grow."""
+    for number in range(MOST_KNOWN + 1):
+        remember(f"127.0.0.1:{number + 1}")
+    assert not is_known("127.0.0.1:1")
+    assert is_known("127.0.0.1:2")
+    assert is_known(f"127.0.0.1:{MOST_KNOWN + 1}")
+
+
+def test_a_wait_is_said_once_and_ends() -> None:
+    """Not for what comes back at once; with pauses that grow, never beyond the end."""
+    now, said = [0.0], list[str]()
+    returning = Returning("it", 3.0, said.append, clock=lambda: now[0])
+    while (pause := returning.pause("gone")) is not None:
+        assert bool(said) == (now[0] >= SAID_AFTER)
+        now[0] += pause
+    assert 3.0 == pytest.approx(now[0])
+    assert 1 == len(said)
+    assert said[0].startswith("it does not answer (gone); waiting for it, ")
+    assert Returning("it", 0.0, said.append).pause("gone") is None
+
+
+def test_a_line_that_is_broken_for_longer_is_worth_a_word() -> None:
+    """Once for each break."""
+    patience = Patience(60.0)
+    patience.stands(0)
+    for broke in (10.0, 100.0):
+        patience.broke(broke)
+        assert patience.worth_a_word(broke + SAID_AFTER - 0.1) is None
+        assert 60.0 - SAID_AFTER == patience.worth_a_word(broke + SAID_AFTER)
+        assert patience.worth_a_word(broke + SAID_AFTER + 1) is None
+        patience.stands(broke + 5)
+    assert patience.broke(105 + 60) is not None
+
+
+def test_a_line_is_waited_for_as_long_as_a_move_takes() -> None:
+    """Whatever the wait: a runtime that moves breaks its lines."""
+    patience = Patience(0.0)
+    assert patience.broke(0) is not None
+    assert patience.broke(AT_FIRST) is None
+    patience.stands(0)
+    assert patience.broke(1) is not None
+    assert patience.broke(PATIENCE) is not None
+
+
+@pytest.mark.parametrize("wrong", ["soon", "-1", "inf", "nan"])
+def test_a_wait_that_is_none_is_refused(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With how one is written."""
+    monkeypatch.setenv("CENOTE_WAIT", wrong)
+    with pytest.raises(UsageError, match="CENOTE_WAIT is a number of seconds"):
+        connect("127.0.0.1:1", "t")
+    with pytest.raises(UsageError, match="wait is a number of seconds"):
+        connect("127.0.0.1:1", "t", wait=-1)
