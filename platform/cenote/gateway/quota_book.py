@@ -97,11 +97,6 @@ class QuotaBook:
                 self._ledger.settle(key, old.amounts, UNLIMITED)
                 raise
 
-    def holds(self, key: str) -> bool:
-        """Whether something has its part of the quotas."""
-        with self._lock:
-            return self._ledger.hold(key) is not None
-
     def release(self, key: str) -> None:
         """The thing is gone. Releasing twice is fine."""
         with self._lock:
