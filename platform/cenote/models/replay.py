@@ -52,7 +52,7 @@ class ReplayModel(Model):
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         turn = self._take(tuple(messages))
-        for piece in cut(turn.text, self._chunk_size):
+        for piece in cut(turn, self._chunk_size):
             yield piece
         yield turn
 
