@@ -111,9 +111,10 @@ async def test_a_stream_without_a_finish_reason_is_an_interrupted_answer(end: tu
 @pytest.mark.parametrize("reason", ["error", "abort", "network_error", "something new"])
 async def test_a_finish_reason_that_litellm_takes_for_a_good_end_stays_as_it_was(reason: str) -> None:
     """LiteLLM makes `stop` of what it does not know."""
-    with OpenAIServer([stream(delta("Half"), finish(reason), DONE)]) as server:
-        with suppress(ModelInterruptedError):  # LiteLLM has an error of its own for some
-            assert reason == (await model(server.url).complete(PROMPT)).finish_reason
+    replies = [stream(delta("Half"), finish(reason), DONE)]
+    # LiteLLM has an error of its own for some.
+    with OpenAIServer(replies) as server, suppress(ModelInterruptedError):
+        assert reason == (await model(server.url).complete(PROMPT)).finish_reason
 
 
 @pytest.mark.parametrize("name", ["url", "base", "endpoint", "openai_api_base"])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 
-_SETTINGS = [
+_SETTINGS = (
     "api_key",
     "api_base",
     "base_url",
@@ -47,7 +47,7 @@ _SETTINGS = [
     "project",
     "extra_body",
     "trust_env",
-]
+)
 _PATH = "/chat/completions"
 _OWN_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "n", "max_retries"})
 
