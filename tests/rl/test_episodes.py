@@ -129,7 +129,9 @@ def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
         with all_closed():
             for _ in range(many):
                 _play(environment)
-            assert processes == _held(environment)[0]
+            until(
+                lambda: _held(environment)[0] <= processes
+            )  # copies that are no longer kept take a moment to end
             # Other tests' threads let go of theirs.
             until(lambda: _held(environment)[1] - memory < 40 * 2**20)
 

@@ -92,7 +92,8 @@ class MeteredModel(ReasoningModel):
         if not self._treasury.budget.counts_tokens:
             return TokenUsage()
         prompt = math.ceil(tokens.count_messages(messages, self.model_id) * self._excess)
-        return TokenUsage(prompt=prompt, completion=self._treasury.budget.answer)
+        token = 0 if self._price is None else self._price.nanodollars(TokenUsage(completion=1000)) // 1000
+        return TokenUsage(prompt=prompt, completion=self._treasury.budget.reserve(token))
 
     def _amount(self, usage: TokenUsage) -> Amount:
         nanodollars = 0 if self._price is None else self._price.nanodollars(usage)
