@@ -48,6 +48,9 @@ RUN = [
     "<execute>\nx = 42\n</execute>",
     "Thought: compute.\n<code>\nx = 42\n</code>",
     "<|python_tag|>x = 42",
+    "x = 42\n</code>",
+    "Thought: I compute.\nAction: python_repl\nAction Input: x = 42\nObservation: it is set",
+    "~~~\nx = 42\n~~~",
     "<|channel|>commentary to=python code<|message|>x = 42<|call|>",
     "<|channel|>analysis<|message|>Let me compute.<|end|><|start|>assistant<|channel|>commentary to=python code"
     "<|message|>x = 42<|call|>",
@@ -73,6 +76,8 @@ ASKED_AGAIN = [
     "<tool_call>\n{'name': broken",
     '<|channel|>commentary to=functions.get_order <|constrain|>json<|message|>{"id": 7}<|call|>',
     "<function=get_order><parameter=id>7</parameter></function>",
+    'Action: get_order\nAction Input: {"id": 7}',
+    '{"name": "run_report", "arguments": {"content": "x = 42"}}',
 ]
 
 
@@ -104,6 +109,7 @@ WORDS = [
     '{"total": 42, "items": [1, 2]}',
     '{"name": "Ann", "age": 7}',
     f"The log says:\n{FENCE}\nerror 7 in line 3\n{FENCE}",
+    f"As a text:\n{FENCE}text\nf(1)\n{FENCE}",
     f"Data:\n{FENCE}json\n{{}}\n{FENCE}",
     "Call `f(x)` to begin.",
     "Use <b>f</b>.",

@@ -23,7 +23,7 @@ MAX_CANDIDATES: Final = 50
 
 _CODE_TOOLS: Final = re.compile(
     r"(?:functions?\.|tools?\.)?(?:i?python\d?|code|repl|jupyter|tool_code|(?:code|python)_?(?:interpreter|exec\w*|"
-    r"repl|tool|runner)|(?:run|execute|exec|eval)_?(?:i?python|code|cell|script|block)?\w{0,8}|interpreter)",
+    r"repl|tool|runner)|(?:run|execute|exec|eval)(?:_?(?:i?python|code|cell|script|block)(?:_code|_script)?)?|interpreter)",
     re.IGNORECASE,
 )
 _CODE_KEYS: Final = (
@@ -72,11 +72,16 @@ _CALL_TOKENS: Final = re.compile(
     r"<\|tool_calls?_(?:section_)?begin\|>|<｜tool▁calls?▁begin｜>|<\|action_start\|>"
 )
 _UNLABELLED: Final = re.compile(
-    r"^[ \t]{0,16}(?P<fence>`{3,}|~{3,})[ \t]*(?:code|json|xml|tool|tool_call|text|txt)?[ \t]*\n(?P<body>.*?)"
+    r"^[ \t]{0,16}(?P<fence>`{3,}|~{3,})[ \t]*(?:code|tool|tool_call|tool_use)?[ \t]*\n(?P<body>.*?)"
     r"(?:^[ \t]{0,16}(?P=fence)[ \t]*$|\Z)",
     re.DOTALL | re.MULTILINE,
 )
 _LONE_FENCE: Final = re.compile(r"\s*(?:`{3,}|~{3,})[ \t]*\Z")
+_CODE_TAG_END: Final = re.compile(r"\s*</(?:execute\w*|i?python|code|tool_code|run|script)>\s*\Z")
+_REACT: Final = re.compile(
+    r"^Action:[ \t]*(?P<name>[\w.]{1,100})[ \t]*\n+Action Input:[ \t]*(?P<input>.*?)(?=\n+Observation:|\Z)",
+    re.DOTALL | re.MULTILINE,
+)
 _LANGUAGE_LINE: Final = re.compile(r"\A\s*(?:python3?|py|tool_code)[ \t]*\n", re.IGNORECASE)
 _SHELL_LINE: Final = re.compile(r"^([ \t]*)[!%]{1,2}[A-Za-z].*$", re.MULTILINE)
 
@@ -99,7 +104,7 @@ def intent_of(answer: str) -> Intent | None:
         body = source_of(match["body"])
         if is_code(body):
             return Intent(code=body)
-    bare = source_of(_LONE_FENCE.sub("", _LANGUAGE_LINE.sub("", text)))
+    bare = source_of(_LONE_FENCE.sub("", _LANGUAGE_LINE.sub("", _CODE_TAG_END.sub("", text))))
     return Intent(code=bare) if is_code(bare) else None
 
 
@@ -166,6 +171,8 @@ def _harmony(answer: str) -> Iterator[Intent]:
 def _tagged(text: str) -> Iterator[Intent]:
     if match := _PYTHON_TAG.search(text):
         yield _call("python", _json(match["code"]) or match["code"])
+    for match in _REACT.finditer(text):
+        yield _call(match["name"], _json(match["input"]) or match["input"])
     for match in _INVOKE.finditer(text):
         values = {part["name"]: part["value"].strip("\n") for part in _PARAMETER.finditer(match["body"])}
         yield _call(match["name"], values or _json(match["body"]) or match["body"])
