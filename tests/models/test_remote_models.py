@@ -241,6 +241,18 @@ async def test_a_failure_of_closing_hides_no_error() -> None:
         await _Own(_Unclosable("Half", error=ModelResponseError("first"))).complete(PROMPT)
 
 
+async def test_a_call_that_hangs_while_it_is_closed_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left alone after a while."""
+
+    class Hanging(_Unclosable):
+        async def aclose(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("cenote.models.base.CLOSE_TIMEOUT", 0.01)
+    turn = ModelTurn("All", "stop", TokenUsage())
+    assert turn == await asyncio.wait_for(_Own(Hanging("All", turn)).complete(PROMPT), PATIENCE)
+
+
 async def test_a_response_that_cannot_be_closed_loses_no_answer(
     connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

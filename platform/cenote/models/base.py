@@ -17,6 +17,9 @@ _logger.addHandler(logging.NullHandler())
 
 _T = TypeVar("_T")
 
+CLOSE_TIMEOUT = 10.0
+"""Seconds for a call to be closed. Hanging up takes none; what has not done so by then never will."""
+
 
 @asynccontextmanager
 async def closing(chunks: AsyncIterator[_T]) -> AsyncGenerator[AsyncIterator[_T], None]:
@@ -34,8 +37,11 @@ async def close(chunks: AsyncIterator[object]) -> None:
     """
     aclose = getattr(chunks, "aclose", None)
     if aclose is not None:
+        import asyncio  # slow to import
+
         try:
-            await aclose()
+            async with asyncio.timeout(CLOSE_TIMEOUT):
+                await aclose()
         except Exception as error:  # noqa: BLE001 (a user's class and providers' adapters raise anything)
             _closing_failed(error)
 
