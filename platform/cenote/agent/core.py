@@ -146,7 +146,7 @@ class AgentCore:
             repeats = [*repeats, outcome] if outcome in repeats[-1:] else [outcome]
             if len(repeats) == MAX_REPEATS - 1:
                 self._conversation.add(Entry(kind=Kind.NOTE, text=prompts.REPEATED))
-            if len(repeats) == MAX_REPEATS:
+            if len(repeats) == MAX_REPEATS and left:
                 return (yield from self._stop(self._said, StopReason.LOOPING, ledger))
         yield Emit(news(EventType.MAX_STEPS_REACHED, self._said))
         return (yield from self._stop(self._said, StopReason.MAX_STEPS, ledger))
