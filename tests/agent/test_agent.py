@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -11,8 +12,22 @@ from itertools import groupby
 import pytest
 from fakes.in_process_runtime import InProcessRuntime
 
-from cenote.agent import AgentBusyError, CaveAgent, EventType, ExecutionStatus, LogLevel
-from cenote.models import Message, Model, ModelChunk, ModelTurn, ScriptedModel, TokenUsage
+from cenote.agent import (
+    AgentBusyError,
+    CaveAgent,
+    CodeDeltaEvent,
+    CodeEvent,
+    Event,
+    EventType,
+    ExecutionOutputEvent,
+    ExecutionStatus,
+    FinalResponseEvent,
+    LogLevel,
+    StoppedEvent,
+    StopReason,
+    TextEvent,
+)
+from cenote.models import Message, Model, ModelChunk, ModelTurn, OpenAIServerModel, ScriptedModel, TokenUsage
 from cenote.models.errors import ModelResponseError, ModelUnavailableError, ScriptExhaustedError
 from cenote.runtime.injectables import Function, Variable
 from cenote_security.errors import CenoteError, UsageError
@@ -141,10 +156,45 @@ async def test_events_are_streamed() -> None:
     model = ScriptedModel(["Adding.\n" + block("print(1 + 1)"), "Two."])
     events = [event async for event in CaveAgent(model, InProcessRuntime()).stream_events("1 + 1?")]
     kinds = [kind.value for kind, _ in groupby(event.type for event in events)]
-    assert ["text", "code", "execution_output", "text", "final_response"] == kinds
-    assert ["print(1 + 1)", "2", "Two."] == [
+    assert ["text", "code_delta", "code", "execution_output", "text", "final_response", "stopped"] == kinds
+    assert ["print(1 + 1)\n", "print(1 + 1)", "2", "Two.", "completed"] == [
         event.content for event in events if event.type is not EventType.TEXT
     ]
+    classes = [
+        TextEvent,
+        CodeDeltaEvent,
+        CodeEvent,
+        ExecutionOutputEvent,
+        TextEvent,
+        FinalResponseEvent,
+        StoppedEvent,
+    ]
+    assert classes == [kind for kind, _ in groupby(map(type, events))]
+    assert Event(EventType.CODE, "print(1 + 1)") in events
+    end = events[-1]
+    assert isinstance(end, StoppedEvent)
+    assert (StopReason.COMPLETED, 2, True) == (end.stop_reason, end.steps, end.usage.total > 0)
+    assert end == pickle.loads(pickle.dumps(end))
+
+
+async def test_reasoning_is_an_event() -> None:
+    """In a model's own member or in tags in front of the answer; it is no part of the answer."""
+    model = ScriptedModel(["<think>Two ones.</think>Two."])
+    events = [event async for event in CaveAgent(model, InProcessRuntime()).stream_events("1 + 1?")]
+    assert "Two ones." == "".join(event.content for event in events if event.type is EventType.THINKING)
+    assert "Two." == "".join(event.content for event in events if event.type is EventType.TEXT)
+
+
+async def test_a_class_that_changes_how_a_model_streams_is_asked_by_that() -> None:
+    """Not past it, by the method that also gives the reasoning."""
+
+    class Ours(OpenAIServerModel):
+        async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+            yield "Ours."
+            yield ModelTurn("Ours.", "stop", TokenUsage())
+
+    model = Ours("m", base_url="http://127.0.0.1:1/v1")
+    assert "Ours." == (await CaveAgent(model, InProcessRuntime()).run("Go.")).content
 
 
 async def test_long_output_can_be_read_from_the_namespace() -> None:
@@ -247,7 +297,8 @@ async def test_cancelling_ends_the_cell() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert 1 == runtime.cancelled
-    assert "Interrupted; the block may have run in part." == agent.messages[-1].content
+    assert "Interrupted; the block may have run in part." == agent.messages[-2].content
+    assert "[This task was cancelled before an answer.]" == agent.messages[-1].content
 
 
 async def test_the_time_limit_goes_to_the_runtime() -> None:
@@ -393,7 +444,7 @@ def test_nothing_is_printed_or_logged_by_default(capfd: pytest.CaptureFixture[st
     [
         (LogLevel.ERROR, ["execution_error"]),
         (LogLevel.INFO, ["execution_error", "final_response"]),
-        (LogLevel.DEBUG, ["code", "execution_error", "final_response"]),
+        (LogLevel.DEBUG, ["code", "execution_error", "final_response", "stopped"]),
     ],
 )
 def test_the_log_level_says_how_much_is_logged(
@@ -413,7 +464,9 @@ async def test_events_are_also_heard_by_who_made_the_agent() -> None:
     model = ScriptedModel([block("1 + 1"), "Two."])
     agent = CaveAgent(model, InProcessRuntime(), on_event=lambda event: heard.append(event.type.value))
     await agent.run("1 + 1?")
-    assert ["code", "execution_output", "text", "final_response"] == list(dict.fromkeys(heard))
+    assert ["code_delta", "code", "execution_output", "text", "final_response", "stopped"] == list(
+        dict.fromkeys(heard)
+    )
 
 
 async def test_what_others_did_is_told_after_a_block() -> None:

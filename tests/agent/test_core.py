@@ -8,7 +8,7 @@ import pytest
 from playbook import NOW, USAGE, Playbook, Says, block, core, drive, failed, printed, scene
 
 from cenote.agent.flow import CellEnded, Checked, ExecuteCode, Scene, TextDelta, TurnEnded
-from cenote.agent.response import ExecutionStatus
+from cenote.agent.response import ExecutionStatus, StopReason
 from cenote.models.errors import ContextLengthError, ModelInterruptedError, ModelUnavailableError
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
@@ -126,12 +126,26 @@ def test_a_refusal_by_the_runtime_is_a_security_error_too() -> None:
 
 def test_text_after_the_block_stops_the_model() -> None:
     """The model is stopped when it begins to make up output; its invention is not kept; usage is counted here."""
-    world = Playbook([Says(block("print(1)") + "\nOutput: 5\nSo it is 5.", size=4), "One."], [printed("1")])
-    response = world.run(core())
+    invented = Says(block("print(1)") + "\nOutput: 5\nSo it is 5.", size=4)
+    agent, world = core(), Playbook(["Hello."])
+    world.run(agent)  # an answer that was read to its end: its reasoning, if any, has tags at both ends
+    world = Playbook([invented, "One."], [printed("1")])
+    response = world.run(agent)
     assert 1 == world.stopped
-    assert Message.assistant(block("print(1)")) == world.prompts[1][2]
+    assert Message.assistant(block("print(1)")) == world.prompts[1][-2]
     assert response.steps[0].usage.estimated
     assert not response.steps[1].usage.estimated
+
+
+def test_the_first_answer_is_read_on_for_the_end_of_a_reasoning() -> None:
+    """Where the beginning is in the prompt, all before the end is reasoning, blocks included. A longer text after a
+    block is not read to its end."""
+    world = Playbook([Says(f"I might try\n{block('x = 1')}\nNo.\n</think>\n\nFour.")])
+    response = world.run(core())
+    assert ([], "Four.", 0) == (world.executed, response.content, world.stopped)
+    world = Playbook([Says(f"{block('x = 1')}\n" + "Output: 5\n" * 1000), "One."])
+    world.run(core())
+    assert (["x = 1"], 1) == (world.executed, world.stopped)
 
 
 def test_a_model_that_stops_by_itself_reports_its_usage() -> None:
@@ -191,16 +205,44 @@ def test_answers_that_stay_cut_off_end_the_run() -> None:
     assert (ExecutionStatus.INCOMPLETE, []) == (response.status, world.executed)
 
 
-def test_a_text_that_a_filter_stopped_is_taken_as_it_is() -> None:
-    """Asking for the rest would be stopped again."""
-    assert "I would say" == Playbook([Says("I would say", "content_filter")]).run(core()).content
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("content_filter", StopReason.CONTENT_FILTER),
+        ("SAFETY", StopReason.CONTENT_FILTER),
+        ("refusal", StopReason.REFUSAL),
+        (None, StopReason.INCOMPLETE),
+        ("error", StopReason.INCOMPLETE),
+        ("something_new", StopReason.INCOMPLETE),
+    ],
+)
+def test_a_text_that_did_not_end_well_is_no_success(reason: str | None, stop: StopReason) -> None:
+    """What there is of it is the content; asking for the rest would be stopped again, or repeat it."""
+    response = Playbook([Says("I would say", reason)]).run(core())
+    assert ("I would say", ExecutionStatus.INCOMPLETE, stop, False) == (
+        response.content,
+        response.status,
+        response.stop_reason,
+        response.completed,
+    )
 
 
-def test_a_block_that_a_filter_stopped_does_not_run() -> None:
-    """Half a block is never run."""
-    world = Playbook([Says("```python\nx = 1", "content_filter"), "Never mind."])
+@pytest.mark.parametrize("reason", ["content_filter", "safety", "refusal"])
+@pytest.mark.parametrize("answer", ["```python\nx = 1", block("x = 1")])
+def test_a_block_of_a_filtered_answer_does_not_run(reason: str, answer: str) -> None:
+    """Neither half of it nor all of it."""
+    world = Playbook([Says(answer, reason)])
+    response = world.run(core())
+    assert ([], ExecutionStatus.INCOMPLETE) == (world.executed, response.status)
+
+
+@pytest.mark.parametrize("reason", [None, "error", "length"])
+def test_an_open_block_runs_only_where_the_model_has_stopped(reason: str | None) -> None:
+    """A stop sequence may have eaten the fence; anything else may have eaten code."""
+    world = Playbook([Says("```python\nx = 1", reason), "Never mind."])
     world.run(core())
     assert [] == world.executed
+    assert "cut off" in world.last_prompt
 
 
 def test_an_empty_answer_is_asked_for_again() -> None:
@@ -243,7 +285,8 @@ def test_a_connection_that_keeps_breaking_is_an_error() -> None:
     agent = core()
     with pytest.raises(ModelInterruptedError):
         Playbook([Says("x", fails=ModelInterruptedError("reset"))] * 3).run(agent)
-    assert [Message.user("the task")] == list(agent.messages[1:])
+    ended = Message.assistant("[This task ended without an answer: model_error.]")
+    assert [Message.user("the task"), ended] == list(agent.messages[1:])
 
 
 def test_other_failures_are_the_callers() -> None:
@@ -253,13 +296,16 @@ def test_other_failures_are_the_callers() -> None:
 
 
 def test_after_a_failure_the_next_task_goes_on() -> None:
-    """Neighbouring messages of one role are joined: the unanswered task and the new one are one message."""
+    """The unanswered task stands there as such, and is no part of the new one."""
     agent = core()
     with pytest.raises(ModelUnavailableError):
         Playbook([Says("", fails=ModelUnavailableError("down"))]).run(agent, "first")
     world = Playbook(["Both done."])
     world.run(agent, "second")
-    assert Message.user("first\n\nsecond") == world.prompts[0][-1]
+    assert [Message.user("first"), Message.user("second")] == [
+        m for m in world.prompts[0] if m.role == "user"
+    ]
+    assert Message.user("second") == world.prompts[0][-1]
 
 
 def test_a_conversation_that_is_too_long_is_compacted_and_sent_again() -> None:
@@ -353,13 +399,27 @@ def test_problems_of_skills_are_told() -> None:
 def test_an_interrupted_block_leaves_a_conversation_that_can_go_on() -> None:
     """Code is followed by an output, even when nobody waited for it."""
     agent = core()
-    happenings = [Scene(), None, TextDelta(block("x = 1")), TurnEnded("stop", USAGE), None, Checked()]
+    happenings = [Scene(), None, TextDelta(block("x = 1")), None, TurnEnded("stop", USAGE), None, Checked()]
     commands = drive(agent.run("the task", NOW), *happenings)
     assert ExecuteCode("x = 1") == commands[-1]
     assert [
         Message.assistant(block("x = 1")),
         Message.user("Interrupted; the block may have run in part."),
+        Message.assistant("[This task was cancelled before an answer.]"),
     ] == list(agent.messages[2:])
+
+
+def test_a_cancelled_task_is_no_part_of_the_next_one() -> None:
+    """It stands in the conversation as cancelled, also where the model was yet to say a word."""
+    agent = core()
+    drive(agent.run("delete it", NOW), Scene(), None, TextDelta("Let me"))
+    world = Playbook(["Hello."])
+    world.run(agent, "say hello")
+    assert [
+        Message.user("delete it"),
+        Message.assistant("[This task was cancelled before an answer.]"),
+        Message.user("say hello"),
+    ] == list(world.prompts[0][1:])
 
 
 def test_an_answer_to_the_wrong_command_is_a_mistake_of_the_driver() -> None:

@@ -161,3 +161,25 @@ def test_head_gap_and_tail_are_the_whole(text: str) -> None:
     assert end - start == count
     assert text == shown[: match.start()] + text[start:end] + shown[match.end() :]
     assert len(shown) <= 200 + 80
+
+
+def test_both_streams_are_shown_in_the_order_in_which_they_were_written() -> None:
+    """As on a terminal; a warning stands at what it is about."""
+    mixed = {"stdout": "one\ntwo\nthree\n", "stderr": "careful\nagain\n", "value": "7"}
+    assert "one\nstderr: careful\ntwo\nthree\nstderr: again\n7" == seen(
+        **mixed, printed_in_turns=(4, 8, 10, 6)
+    )
+    assert "stderr: careful\nagain\none\ntwo\nthree\n7" == seen(**mixed, printed_in_turns=(0, 14, 14))
+    assert "one\ntwo\nthree\n7\nstderr: careful\nagain" == seen(**mixed)
+
+
+def test_an_order_that_does_not_fit_what_was_printed_is_none() -> None:
+    """Nothing is lost, nor said twice."""
+    result = ExecutionResult(success=True, stdout="one\n", stderr="careful\n", printed_in_turns=(4, 5, 6))
+    assert (("stdout", "one\n"), ("stderr", "careful\n")) == result.printed
+
+
+def test_a_line_that_is_drawn_again_between_others_is_shown_once() -> None:
+    """Progress bars are written to stderr while a loop prints."""
+    text = seen(stdout="1\n2\n", stderr="\r50%\r100%\n", printed_in_turns=(0, 4, 2, 6, 2))
+    assert "1\n2\nstderr: 100%" == text

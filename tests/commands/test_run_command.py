@@ -44,8 +44,35 @@ def test_events_as_json(run: Cenote) -> None:
     """`--json` gives one object per event."""
     done = run([answer("Hello.")], "Say hello", "--json")
     events = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {"type": "final_response", "content": "Hello."} == events[-1]
+    assert {"type": "final_response", "content": "Hello."} == events[-2]
+    assert ("stopped", "completed", 1) == tuple(events[-1][name] for name in ("type", "content", "steps"))
+    assert events[-1]["usage"]["completion"] > 0
     assert "Hello." == "".join(event["content"] for event in events if event["type"] == "text")
+
+
+def test_a_server_of_ones_own_is_named(cenote_here: Cenote) -> None:
+    """It gets the key that is given for it, and none of the environment."""
+    with OpenAIServer([answer("Hello."), answer("Hello.")]) as server:
+        named = ("run", "Say hello", "--model", "qwen3", "--base-url", server.url)
+        elsewhere = {"OPENAI_API_KEY": "not-a-key", "OPENAI_API_BASE": "http://127.0.0.1:1/v1"}
+        for more in ((), ("--api-key", "sk-mine")):
+            done = cenote_here(*named, *more, **elsewhere)
+            assert (0, "Hello.") == (done.returncode, done.stdout.strip()), done.stderr
+    keys = [request.headers.get("authorization") for request in server.requests]
+    assert ([None, "Bearer sk-mine"], "qwen3") == (keys, server.requests[0].body["model"])
+
+
+def test_an_empty_address_is_wrong_usage(cenote_here: Cenote) -> None:
+    """A variable of the shell that was not set means no public provider."""
+    done = cenote_here("run", "Say hello", "--model", "qwen3", "--base-url", "", OPENAI_API_KEY="not-a-key")
+    assert (2, True) == (done.returncode, "base_url is an address" in done.stderr)
+
+
+def test_an_answer_that_was_cut_is_status_1(run: Cenote) -> None:
+    """The end says what happened."""
+    done = run([answer("The total is 4", reason="content_filter")], "Add up")
+    assert 1 == done.returncode
+    assert "content_filter" in done.stdout
 
 
 def test_running_out_of_steps_is_status_1(run: Cenote) -> None:

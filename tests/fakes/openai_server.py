@@ -16,8 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
+Ending: TypeAlias = Literal["close", "drop", "stall", "ping"]
 DONE = b"data: [DONE]\n\n"
 
 
@@ -26,13 +27,14 @@ class Reply:
     """One response: its parts are sent one by one, each flushed on its own.
 
     ending: `close` ends the body as it should be; `drop` resets the connection before the end; `stall` sends
-        nothing more until the client hangs up.
+        nothing more until the client hangs up; `ping` sends `idle` again and again until then.
     """
 
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=lambda: {"content-type": "text/event-stream"})
     parts: tuple[bytes, ...] = ()
-    ending: Literal["close", "drop", "stall"] = "close"
+    ending: Ending = "close"
+    idle: bytes = b": ping\n\n"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,8 +72,8 @@ def usage(prompt: int, completion: int, cached: int = 0) -> bytes:
     return chunk(choices=[], usage=counts | {"prompt_tokens_details": {"cached_tokens": cached}})
 
 
-def stream(*parts: bytes, ending: Literal["close", "drop", "stall"] = "close") -> Reply:
-    return Reply(parts=parts, ending=ending)
+def stream(*parts: bytes, ending: Ending = "close", idle: bytes = b": ping\n\n") -> Reply:
+    return Reply(parts=parts, ending=ending, idle=idle)
 
 
 def answer(text: str, *, reason: str = "stop", report: bytes = b"") -> Reply:
@@ -174,8 +176,18 @@ class _Handler(BaseHTTPRequestHandler):
         elif reply.ending == "drop":
             # Lingering for no time makes close() send a reset instead of an orderly end.
             self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        elif reply.ending == "ping":
+            self._ping(reply.idle)
         elif self._gone():
             self.server.scenario.hung_up.set()
+
+    def _ping(self, data: bytes) -> None:
+        scenario = self.server.scenario
+        try:
+            while not scenario.hung_up.wait(0.01):
+                self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
+        except OSError:
+            scenario.hung_up.set()
 
     def _gone(self) -> bool:
         """Whether the client went, once it moves: one that closes with a part unread resets the connection."""

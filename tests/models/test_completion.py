@@ -56,7 +56,7 @@ def test_deltas_add_up() -> None:
         (said([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]), "a"),
         (said([{"type": "text", "text": None}, "b", 3]), ""),
         (said(None, reasoning_content="let me think"), ""),
-        (said(None, refusal="I cannot"), "I cannot"),
+        (said(None, refusal="I cannot"), ""),
         (said("", refusal=""), ""),
         (said(None, tool_calls=[{"id": "1"}]), ""),
     ],

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from fakes.openai_server import OpenAIServer, Reply, answer, delta, finish, refusal, stream
+from fakes.openai_server import DONE, OpenAIServer, Reply, answer, delta, finish, refusal, stream
 
 from cenote.models import (
     LiteLLMModel,
     Message,
     ModelError,
+    ModelInterruptedError,
     ModelRequestError,
     ModelResponseError,
     ModelUnavailableError,
@@ -96,11 +98,38 @@ def test_litellm_is_quiet_and_contacts_nobody_but_the_server() -> None:
     assert expected == [done.stdout, done.stderr]
 
 
-async def test_a_finish_reason_that_litellm_supposes_is_none() -> None:
-    """The connection ended properly, but nobody said that the answer did."""
-    with OpenAIServer([stream(delta("Half"))]) as server:
-        turn = await model(server.url).complete(PROMPT)
-    assert ("Half", None) == (turn.text, turn.finish_reason)
+@pytest.mark.parametrize("end", [(), (DONE,)], ids=["end", "done"])
+async def test_a_stream_without_a_finish_reason_is_an_interrupted_answer(end: tuple[bytes, ...]) -> None:
+    """The connection ended properly, but nothing says that the answer did: LiteLLM supposes `stop`."""
+    with (
+        OpenAIServer([stream(delta("Half"), *end)]) as server,
+        pytest.raises(ModelInterruptedError, match="reason") as caught,
+    ):
+        await model(server.url).complete(PROMPT)
+    assert "Half" == caught.value.partial
+
+
+@pytest.mark.parametrize("reason", ["error", "abort", "network_error", "something new"])
+async def test_a_finish_reason_that_litellm_takes_for_a_good_end_stays_as_it_was(reason: str) -> None:
+    """LiteLLM makes `stop` of what it does not know."""
+    replies = [stream(delta("Half"), finish(reason), DONE)]
+    # LiteLLM has an error of its own for some.
+    with OpenAIServer(replies) as server, suppress(ModelInterruptedError):
+        assert reason == (await model(server.url).complete(PROMPT)).finish_reason
+
+
+@pytest.mark.parametrize("name", ["url", "base", "endpoint", "openai_api_base"])
+def test_an_address_under_another_name_is_refused(name: str) -> None:
+    """LiteLLM would ignore it, and ask the public provider."""
+    with pytest.raises(UsageError, match="api_base or base_url"):
+        LiteLLMModel("m", **{name: "http://localhost:1/v1"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["api_base", "base_url"])
+def test_an_empty_address_is_refused(name: str) -> None:
+    """A variable that was not set means no public provider."""
+    with pytest.raises(UsageError, match=f"{name} is an address"):
+        LiteLLMModel("m", **{name: ""})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", ["text/html", "application/json"])

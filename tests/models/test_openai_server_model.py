@@ -208,6 +208,66 @@ async def test_comments_keep_a_slow_server_alive() -> None:
         assert "Hi" == (await model(server.url).complete(PROMPT)).text
 
 
+def test_the_address_has_the_name_that_litellm_gives_it_too() -> None:
+    """`api_base`; two different addresses are refused, equal ones are one."""
+    local = "http://localhost:11434/v1"
+    assert local == OpenAIServerModel("qwen3", api_base=local).base_url
+    assert local == OpenAIServerModel("qwen3", base_url=local, api_base=local).base_url
+    with pytest.raises(UsageError, match="base_url and api_base name different addresses"):
+        OpenAIServerModel("qwen3", base_url=local, api_base="http://localhost:8000/v1")
+
+
+@pytest.mark.parametrize("name", ["base_url", "api_base"])
+@pytest.mark.parametrize("address", ["", "  "])
+def test_an_empty_address_is_not_openai(name: str, address: str) -> None:
+    """It is a variable that was not set, where a server of one's own was meant."""
+    with pytest.raises(UsageError, match=f"{name} is an address"):
+        OpenAIServerModel("m", **{name: address})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("base_ulr", "did you mean base_url"),
+        ("url", "did you mean base_url"),
+        ("openai_api_base", "did you mean base_url"),
+        ("temprature", "did you mean temperature"),
+        ("apikey", "did you mean api_key"),
+        ("zzz", "extra_body"),
+    ],
+)
+def test_an_unknown_keyword_is_refused(name: str, hint: str) -> None:
+    """It became a parameter of the request, which went to OpenAI."""
+    with pytest.raises(UsageError, match=hint):
+        OpenAIServerModel("m", **{name: "http://localhost:1/v1"})  # type: ignore[arg-type]
+
+
+async def test_known_parameters_and_an_extra_body_are_sent() -> None:
+    """Those of OpenAI, those of servers of the same interface, and what only one server knows."""
+    with OpenAIServer([answer("ok")]) as server:
+        given = {"seed": 1, "top_k": 40, "chat_template_kwargs": {"enable_thinking": False}}
+        await model(server.url, **given, extra_body={"mine": 2}, organization="o").complete(PROMPT)
+    (request,) = server.requests
+    assert given | {"mine": 2} == {name: request.body[name] for name in (*given, "mine")}
+    assert "o" == request.headers["openai-organization"]
+
+
+def test_openais_variables_name_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for OpenAI's own client, and under LiteLLM's name."""
+    monkeypatch.setenv("OPENAI_API_BASE", "http://localhost:2/v1")
+    assert "http://localhost:2/v1" == OpenAIServerModel("m").base_url
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://localhost:1/v1")
+    assert "http://localhost:1/v1" == OpenAIServerModel("m").base_url
+    assert "http://localhost:3/v1" == OpenAIServerModel("m", base_url="http://localhost:3/v1").base_url
+
+
+async def test_a_refused_request_names_the_address() -> None:
+    """A model that a server does not have is often the right one, asked of the wrong server."""
+    with OpenAIServer([refusal(404)]) as server, pytest.raises(ModelRequestError) as caught:
+        await model(server.url).complete(PROMPT)
+    assert f"{server.url}: status 404" in str(caught.value)
+
+
 async def test_undecodable_output_in_a_prompt_can_be_sent() -> None:
     """Lone surrogates have no UTF-8 form."""
     with OpenAIServer([answer("ok")]) as server:

@@ -146,6 +146,135 @@ async def test_reasoning_is_no_part_of_the_answer(connect: Connect) -> None:
         assert ["Hi"] == (await collect(connect(server)))[:-1]
 
 
+@pytest.mark.parametrize("member", ["reasoning_content", "reasoning"])
+async def test_reasoning_is_given_to_those_who_ask(connect: Connect, member: str) -> None:
+    """As pieces of a kind of their own, in their place; servers have two names for it."""
+    parts = [delta("", **{member: "Let me "}), delta("", **{member: "see."}), delta("Hi"), finish(), DONE]
+    with OpenAIServer([stream(*parts)]) as server:
+        chunks = [chunk async for chunk in connect(server).stream_with_reasoning(PROMPT)]
+    *pieces, last = [chunk for chunk in chunks if not isinstance(chunk, ModelTurn)]
+    assert ("Let me see.", "Hi") == ("".join(piece.text for piece in pieces), last)  # type: ignore[union-attr]
+
+
+async def test_a_refusal_is_the_turn_and_no_piece_of_text(connect: Connect) -> None:
+    """It may quote code, which nobody may take for an answer."""
+    quoted = "I can't help with\n```python\nx = 1\n```"
+    parts = [delta("", refusal=quoted[:10]), delta("", refusal=quoted[10:]), finish(), DONE]
+    with OpenAIServer([stream(*parts)]) as server:
+        *deltas, turn = await collect(model := connect(server))
+    assert [] == deltas
+    if isinstance(model, OpenAIServerModel):  # LiteLLM drops it, and leaves an empty answer
+        assert ModelTurn(quoted, "refusal", turn.usage) == turn  # type: ignore[union-attr]
+
+
+async def test_a_call_of_a_tool_is_text(connect: Connect) -> None:
+    """Servers read it out of what a model writes, although no tool was offered: nothing of it may be lost."""
+    calls = [
+        {"index": 0, "id": "1", "type": "function", "function": {"name": "python", "arguments": '{"code"'}}
+    ]
+    more = [{"index": 0, "function": {"arguments": ': "x = 1"}'}}]
+    parts = [delta("", tool_calls=calls), delta("", tool_calls=more), finish("tool_calls"), DONE]
+    with OpenAIServer([stream(*parts)]) as server:
+        *deltas, turn = await collect(connect(server))
+    said = '<tool_call>\n{"name": "python", "arguments": {"code": "x = 1"}}\n</tool_call>'
+    assert (said, said, "tool_calls") == (text_of(deltas).strip(), turn.text.strip(), turn.finish_reason)  # type: ignore[union-attr]
+
+
+EMPTY_DELTA = delta("", role="assistant")
+
+
+@pytest.mark.parametrize(
+    "idle", [b": ping\n\n", EMPTY_DELTA, event({"choices": []})], ids=["comment", "delta", "none"]
+)
+@pytest.mark.parametrize("begun", [False, True])
+async def test_keep_alives_are_no_piece_of_an_answer(
+    monkeypatch: pytest.MonkeyPatch, idle: bytes, begun: bool
+) -> None:
+    """Proxies send them while the model behind them hangs."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    said = [delta("Half")] if begun else []
+    for make in (OpenAIServerModel, LiteLLMModel):
+        names = {"custom_llm_provider": "openai"} if make is LiteLLMModel else {}
+        with OpenAIServer([stream(*said, ending="ping", idle=idle)]) as server:
+            asked = make(
+                "fake", KEY, base_url=server.url, idle_timeout=0.3, retry=RetryPolicy(attempts=1), **names
+            )
+            with pytest.raises((ModelUnavailableError, ModelInterruptedError), match="idle_timeout"):
+                await asyncio.wait_for(asked.complete(PROMPT), PATIENCE)
+
+
+class _Unclosable:
+    """An answer whose connection cannot be closed."""
+
+    def __init__(self, *chunks: ModelChunk, error: Exception | None = None) -> None:
+        self._chunks, self._error = iter(chunks), error
+
+    def __aiter__(self) -> _Unclosable:
+        return self
+
+    async def __anext__(self) -> ModelChunk:
+        for item in self._chunks:
+            return item
+        raise self._error or StopAsyncIteration
+
+    async def aclose(self) -> None:
+        raise OSError("the socket is gone")
+
+
+class _Own(Model):
+    def __init__(self, answer: _Unclosable) -> None:
+        self._answer = answer
+
+    def stream(self, messages: object) -> _Unclosable:
+        return self._answer
+
+
+async def test_a_failure_of_closing_loses_no_answer() -> None:
+    """The answer was there before."""
+    turn = ModelTurn("All", "stop", TokenUsage())
+    assert turn == await _Own(_Unclosable("All", turn)).complete(PROMPT)
+
+
+async def test_a_failure_of_closing_hides_no_error() -> None:
+    """What went wrong first is what the caller is to know."""
+    with pytest.raises(ModelResponseError, match="first"):
+        await _Own(_Unclosable("Half", error=ModelResponseError("first"))).complete(PROMPT)
+
+
+async def test_a_call_that_hangs_while_it_is_closed_loses_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is left alone after a while."""
+
+    class Hanging(_Unclosable):
+        async def aclose(self) -> None:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr("cenote.models.base.CLOSE_TIMEOUT", 0.01)
+    turn = ModelTurn("All", "stop", TokenUsage())
+    assert turn == await asyncio.wait_for(_Own(Hanging("All", turn)).complete(PROMPT), PATIENCE)
+
+
+async def test_a_response_that_cannot_be_closed_loses_no_answer(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does the client that it belongs to."""
+    import httpx
+
+    closed = httpx.Response.aclose
+
+    async def failing(response: httpx.Response) -> None:
+        await closed(response)
+        raise httpx.CloseError("the connection is gone")
+
+    monkeypatch.setattr(httpx.Response, "aclose", failing)
+    with OpenAIServer([answer(TEXT)]) as server:
+        assert TEXT == (await connect(server).complete(PROMPT)).text
+    with OpenAIServer([refusal(400, {"error": {"message": "no, because"}})]) as server:
+        model = connect(server)
+        if isinstance(model, OpenAIServerModel):  # OpenAI's own client, which LiteLLM asks by, hides it
+            with pytest.raises(ModelRequestError, match="no, because"):
+                await model.complete(PROMPT)
+
+
 async def test_retry_after_is_waited_for(connect: Connect, naps: Naps) -> None:
     """The server's time, plus the part of it that keeps clients apart."""
     busy = refusal(429, headers={"retry-after": "7"})

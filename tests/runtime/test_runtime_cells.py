@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from itertools import groupby
+from operator import itemgetter
 
 import pytest
 from tests.escape.arena import worker_of
@@ -54,6 +56,8 @@ print("seven", flush=True)
     assert ["one", "two"] == words[:2]
     assert ["five", "six", "seven"] == words[4:]
     assert {"three", "four"} == set(words[2:4])
+    in_order = [(stream, "".join(text for _, text in run)) for stream, run in groupby(heard, itemgetter(0))]
+    assert in_order == list(result.printed)
 
 
 def test_output_streams_while_the_cell_runs(runtime: PythonRuntime) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import enum
 import threading
 from dataclasses import dataclass
-from typing import Annotated, Any, NamedTuple, TypedDict
+from typing import Annotated, Any, Generic, NamedTuple, TypedDict, TypeVar
 
 import pydantic
+import pytest
 
-from cenote.runtime import Function, Type, Variable
+from cenote.runtime import Function, PythonRuntime, Type, Variable
 from cenote.runtime.types_along import MAX_CLASSES, types_along
+
+T = TypeVar("T")
 
 
 class Colour(enum.Enum):
@@ -73,9 +76,10 @@ def test_one_annotation_that_names_nothing_hides_no_other() -> None:
 
 
 def test_host_functions_and_objects_take_records_only() -> None:
-    """What may be an argument or a result; a service's own class stays where its secrets are."""
+    """What may be an argument or a result; a service's own class is there by name, without what it is made of."""
     records = {"Order", "Whole", "Part", "Colour"}
-    assert records == set(types_along([Function(served, host=True)]))
+    assert records | {"Shop"} == set(types_along([Function(served, host=True)]))
+    assert records == set(types_along([Function(served, host=True, by_value=True)]))
     assert records | {"Row"} == set(types_along([Variable("shop", Shop(), host=True)]))
 
 
@@ -130,3 +134,28 @@ def test_a_class_that_cannot_go_stops_nothing(make_runtime: Any) -> None:
     with make_runtime() as runtime:
         runtime.inject(Function(count, host=True))
         assert "7" == runtime.execute("count()").value
+
+
+class Box(Generic[T]):
+    """A generic class of the user's own."""
+
+
+def boxed(box: Box[Part], boxes: list[Box[int]]) -> Shop: ...
+
+
+@pytest.mark.parametrize("host", [False, True])
+def test_generic_and_plain_classes_of_a_signature_are_there(host: bool) -> None:
+    """By the names that the signature has; `list` and its like are there anyway."""
+    found = types_along([Function(boxed, host=host)])
+    assert {"Box", "Part", "Shop"} <= set(found)
+    assert "list" not in found
+
+
+def test_code_in_a_jail_can_name_what_a_host_function_gives() -> None:
+    """A plain class comes without its code, which stays in the client."""
+
+    def make() -> Box[Part]:
+        return Box()
+
+    with PythonRuntime(functions=[Function(make, host=True)]) as runtime:
+        assert "True" == runtime.execute("isinstance(make(), Box)").value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -193,3 +193,30 @@ async def test_without_limits_nothing_is_counted_beforehand() -> None:
     await model.complete(PROMPT)
     await model.complete(PROMPT)
     assert (2, 84, 2 * len(PROMPT[0].content)) == (meter.calls, meter.usage.total, meter.prompt_bytes)
+
+
+@pytest.mark.parametrize(
+    ("budget", "reserved"),
+    [
+        (Budget(), 4096),
+        (Budget(tokens=1_000_000), 4096),
+        (Budget(tokens=10_000), 1000),
+        (Budget(tokens=5), 1),
+        (Budget(tokens=10_000, answer=2000), 2000),
+        (Budget(cost=1.0), 4096),
+        (Budget(cost=0.01), 1000),
+    ],
+)
+def test_no_more_than_a_tenth_of_a_budget_is_reserved(budget: Budget, reserved: int) -> None:
+    """A small one would end with most of it unspent. What was set stays. A token costs a thousand nanodollars."""
+    assert reserved == budget.reserve(1000)
+
+
+async def test_a_small_budget_is_spent() -> None:
+    """Call after call, until it does not cover a prompt and a tenth of itself."""
+    model, treasury = metered(ScriptedModel(["word " * 100] * 50), tokens=3000)
+    with suppress(BudgetExceededError):
+        for _ in range(50):
+            await model.complete(PROMPT)
+    assert treasury.spent.tokens <= 3000
+    assert treasury.spent.tokens > 2500

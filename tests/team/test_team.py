@@ -138,7 +138,7 @@ async def test_a_budget_ends_the_work_of_the_whole_tree() -> None:
     lead = says(
         block("try:\n    await worker.run('Work.')\nexcept Exception as e:\n    print(e)"), "Stopped."
     )
-    worker = says(*[block("print('x' * 3000)")] * 20)
+    worker = says(*[block(f"print({number}, 'x' * 2700)") for number in range(20)])
     budget = Budget(tokens=12_000, answer=300)
     async with Team("poor", sandbox=SMALL, budget=budget) as team:
         team.add("lead", model=lead)

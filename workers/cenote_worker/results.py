@@ -125,6 +125,8 @@ class ExecutionResult:
     notices: what other authors did to names that this one relies on, since this one's cell before.
     trace: what it read and wrote, as the process that ran it saw; None where that is not watched.
     unkept: why the state before the cell is not kept as a snapshot; empty when it is.
+    printed_in_turns: how stdout and stderr follow each other: characters to stdout, then to stderr, then to stdout
+        and so on. Empty where nothing was printed to stderr, or the order is not known; `printed` puts them together.
     back_at: of a cell that was rolled back: the step whose end the namespace is back at, 0 for the beginning; None
     where the next cell starts from a checkpoint, which the error names.
     """
@@ -147,6 +149,24 @@ class ExecutionResult:
     trace: StepTrace | None = field(default=None, repr=False)
     unkept: str = ""
     back_at: int | None = None
+    printed_in_turns: tuple[int, ...] = ()
+
+    @property
+    def printed(self) -> tuple[tuple[StreamName, str], ...]:
+        """What was printed, in the order in which it was written; where that is not known, stdout, then stderr."""
+        texts: dict[StreamName, str] = {"stdout": self.stdout, "stderr": self.stderr}
+        turns = self.printed_in_turns
+        if (sum(turns[0::2]), sum(turns[1::2])) != (len(self.stdout), len(self.stderr)):
+            turns = (len(self.stdout), len(self.stderr))
+        pieces: list[tuple[StreamName, str]] = []
+        taken: dict[StreamName, int] = {"stdout": 0, "stderr": 0}
+        for index, length in enumerate(turns):
+            stream: StreamName = "stderr" if index % 2 else "stdout"
+            start = taken[stream]
+            taken[stream] = start + length
+            if length:
+                pieces.append((stream, texts[stream][start : start + length]))
+        return tuple(pieces)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

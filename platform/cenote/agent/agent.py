@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from cenote.agent import prompts
 from cenote.agent.allowance import Allowance
 from cenote.agent.attempts import BranchRuntime, best_of, branches_of
+from cenote.agent.bounds import MAX_ANSWER_LENGTH, MAX_ANSWER_TIME, Bounds
 from cenote.agent.core import AgentCore, CoreSettings
 from cenote.agent.driver import Run, World
 from cenote.agent.errors import AgentBusyError
@@ -71,6 +72,11 @@ class CaveAgent(SubAgent):
     prompt: `lean` says what a model needs to call what there is: signatures, a sentence of each docstring, fields of
         results by name; `show(T)` has the rest. `full` has whole docstrings, types and defaults of all fields, and
         longer instructions.
+    max_run_time: seconds for one task. max_total_tokens, max_input_tokens, max_output_tokens: of all its model calls;
+        no call is made, and no answer read on, beyond them. None is no limit.
+    max_answer_time, max_answer_length: seconds and characters (reasoning included) of one answer of the model.
+    on_model_error: what becomes of a failure of the model that asking again does not mend: it is raised (`raise`), or
+        the response says so (`stop`).
     on_event: called with each event, also of tasks that another agent's code has set.
 
     Raises UsageError for settings that make no sense, SkillError for folders in which no skill can be read; one of
@@ -101,6 +107,13 @@ class CaveAgent(SubAgent):
         namespace_delta: bool = False,
         patches: bool = False,
         prompt: PromptStyle = "lean",
+        max_run_time: float | None = None,
+        max_total_tokens: int | None = None,
+        max_input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
+        max_answer_time: float | None = MAX_ANSWER_TIME,
+        max_answer_length: int | None = MAX_ANSWER_LENGTH,
+        on_model_error: Literal["raise", "stop"] = "raise",
         on_event: Callable[[Event], None] | None = None,
     ) -> None:
         _check(model, runtime, on_error, max_exec_timeout, messages)
@@ -112,6 +125,17 @@ class CaveAgent(SubAgent):
         )
         if on_event is not None and not callable(on_event):
             raise UsageError(f"on_event is a function that takes an event, not {on_event!r:.100}")
+        if on_model_error not in ("raise", "stop"):
+            raise UsageError(f'on_model_error is "raise" or "stop", not {on_model_error!r:.100}')
+        self._bounds = Bounds(
+            run_time=max_run_time,
+            total_tokens=max_total_tokens,
+            input_tokens=max_input_tokens,
+            output_tokens=max_output_tokens,
+            answer_time=max_answer_time,
+            answer_length=max_answer_length,
+        )
+        self._stops = on_model_error == "stop"
         self.model = model
         self._runtime = runtime
         self._makes_runtime = runtime is None
@@ -143,6 +167,8 @@ class CaveAgent(SubAgent):
             has_labels=checkpoints,
             max_rollbacks=max_rollbacks if on_error == "rollback" else 0,
             patches=patches,
+            bounds=self._bounds,
+            stops_on_model_error=self._stops,
         )
         self._core = AgentCore(settings, _counter(model), tuple(messages or ()))
 
@@ -276,6 +302,9 @@ class CaveAgent(SubAgent):
             cell_timeout=self._timeout,
             reversible=port if self._reverses else None,
             labels=self._labels,
+            run_time=self._bounds.run_time,
+            answer_time=self._bounds.answer_time,
+            catches=self._stops,
         )
         return Run(self._core, world)
 

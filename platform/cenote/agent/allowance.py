@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 
-from cenote.models import Message, Model, ModelChunk, ModelError, ModelTurn
-from cenote.models.base import closing
+from cenote.models import Message, Model, ModelError, ModelTurn
+from cenote.models.base import ReasoningModel, closing, reasoned
+from cenote.models.turn import ReasonedChunk
 from cenote_security.errors import UsageError
 
 
@@ -15,7 +16,7 @@ class AllowanceSpentError(ModelError):
     advice = "give `branch` a larger max_tokens, or fewer branches"
 
 
-class Allowance(Model):
+class Allowance(ReasoningModel):
     """A model that makes no further call once its answers have used so many tokens. Calls under way go on."""
 
     def __init__(self, model: Model, max_tokens: int) -> None:
@@ -29,11 +30,11 @@ class Allowance(Model):
     def redact(self, text: str) -> str:
         return self._model.redact(text)
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+    async def stream_with_reasoning(self, messages: Sequence[Message]) -> AsyncGenerator[ReasonedChunk, None]:
         """Raises AllowanceSpentError, before anything is sent."""
         if self._spent >= self._max_tokens:
             raise AllowanceSpentError(f"{self._spent} of {self._max_tokens} tokens are used")
-        async with closing(self._model.stream(messages)) as chunks:
+        async with closing(reasoned(self._model, messages)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelTurn):
                     self._spent += chunk.usage.total

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from cenote.agent.inline_reasoning import InlineReasoning
+from cenote.agent.inline_reasoning import InlineReasoning, OrphanedEnd, OrphanedEnds
 from cenote.agent.string_literals import StringLiterals
 
 _MAX_INFO = 200
@@ -15,7 +15,10 @@ _MAX_INFO = 200
 _MAX_INDENT = 16
 """CommonMark stops at three spaces outside of lists; models nest blocks in lists without caring for the rest."""
 
-_ALIASES = frozenset({"python", "python3", "py", "py3", "ipython"})
+ALIASES = frozenset(
+    {"python", "python3", "py", "py3", "ipython", "ipython3", "tool_code", "repl", "python-repl", "pycon"}
+)
+"""Names that models give to blocks of Python."""
 
 _OPENING = re.compile(rf" {{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<info>.{{0,{_MAX_INFO}}})")
 # Models also open a block right behind their text ("Let me look:```python"). Only the bare language may follow.
@@ -26,6 +29,9 @@ _MAY_OPEN = re.compile(
 )
 _MAY_OPEN_LATE = re.compile(r"(?<!`)(?:`{1,2}|`{3,}[ \t]{0,8}[\w+-]{0,40}[ \t]{0,8}\r?)\Z")
 _CLOSING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*")
+# Python knows no backticks: outside of a literal, a fence ends the code whatever follows it, or stands before it.
+_CLOSING_OF_CODE = re.compile(r" {0,16}(?P<fence>`{3,}).*")
+_CLOSING_BEHIND = re.compile(r"(?P<code>.*[^`\s].*?)[ \t]*(?P<fence>`{3,})[ \t]*(?:<[^<>]{1,40}>[ \t]*)*")
 _LANGUAGE = re.compile(r"[\s{.]*([\w+-]+)")
 
 
@@ -55,7 +61,8 @@ class BlockParser:
 
     Feed it the answer in pieces, cut anywhere; the result is the same for every way of cutting. Fences are those of
     CommonMark: three or more backticks or tildes, with an info string, closed by a line that holds nothing but at
-    least as many of the same. A closing fence inside a string literal of the code does not count, unless
+    least as many of the same. Code also ends with a fence that words follow, or that stands at the end of a line of
+    it. A closing fence inside a string literal of the code does not count, unless
     the answer ends before that literal does. Blocks in other languages, or in none, are text. Reasoning in
     front of an answer is none of it.
 
@@ -63,23 +70,31 @@ class BlockParser:
     """
 
     def __init__(self, language: str = "python", *others: str) -> None:
-        self._languages = _ALIASES if language.lower() in _ALIASES else frozenset({language.lower()})
+        self._languages = ALIASES if language.lower() in ALIASES else frozenset({language.lower()})
         self._others = frozenset(others)
+        self._reasoning = InlineReasoning()
+        self._orphans = OrphanedEnds()
+        self._begin()
+        self.unopened = False
+        """The end of a reasoning was read whose beginning was not: all before it was reasoning."""
+
+    def _begin(self) -> None:
         self.other = ""
         """Which of the other languages the block is in; empty for code, and before a block opened."""
-        self._reasoning = InlineReasoning()
         self._inside = _Inside.TEXT
         self._fence = _Fence("`", 3, 0)
         self._line = ""
         self._fresh = True  # nothing of the current line was given out yet
         self._read: list[str] = []
         self._code: list[str] = []
+        self._taken = 0  # lines of code that `take_code` has given
         self._literals = StringLiterals()
         self._doubtful: tuple[int, int] | None = (
             None  # lines of code, pieces read, at a fence inside a literal
         )
         self.closed = False
         """The block's closing fence was read."""
+        self.length_after = 0  # characters after the block
         self.overrun = False
         """Something other than blanks followed the block: nothing useful comes any more."""
 
@@ -95,6 +110,15 @@ class BlockParser:
         """What the model wrote to itself so far, in tags in front of its answer."""
         return self._reasoning.text
 
+    def take_reasoning(self) -> str:
+        """What of the reasoning was not given before."""
+        return self._reasoning.take()
+
+    def take_code(self) -> str:
+        """The lines of the block that are whole and were not given before."""
+        lines, self._taken = self._code[self._taken :], len(self._code)
+        return "".join(f"{line}\n" for line in lines)
+
     @property
     def answer(self) -> str:
         """The answer up to the end of the block, as written."""
@@ -102,7 +126,28 @@ class BlockParser:
 
     def feed(self, piece: str) -> str:
         """Read on; gives the text outside of the block that is certain by now, often less than was fed."""
-        return self._feed(self._reasoning.outside(piece))
+        return self._split(self._orphans.feed(self._reasoning.outside(piece)))
+
+    def _split(self, parts: list[OrphanedEnd | str]) -> str:
+        """Reads on in an answer that is cut at what may end a reasoning: all before such an end is no answer."""
+        shown = ""
+        for part in parts:
+            if isinstance(part, str):
+                shown += self._feed(part)
+            elif self._ends_reasoning():
+                self._reasoning.add(self.answer)
+                self._begin()
+                self.unopened, shown = True, ""
+            else:
+                shown += self._feed(part.tag)
+        return shown
+
+    def _ends_reasoning(self) -> bool:
+        """Whether a tag is meant as one here: not in code, nor quoted in a text."""
+        if self._inside is _Inside.CODE:
+            return not self._line.strip() and not self._literals.inside
+        before = self._line or "".join(self._read[-1:])
+        return before.endswith("```") or not before.endswith(("`", "'", '"'))
 
     def _feed(self, piece: str) -> str:
         shown = []
@@ -119,7 +164,8 @@ class BlockParser:
 
         cut_off: the answer was not meant to end here, so that a literal that is still open proves nothing.
         """
-        shown = self._feed(self._reasoning.finish())
+        shown = self._split(self._orphans.feed(self._reasoning.finish()))
+        shown += self._feed(self._orphans.finish())
         shown += self._end_line("") if self._line else ""
         if self._inside is _Inside.CODE and self._doubtful is not None and not cut_off:
             lines, pieces = self._doubtful
@@ -165,6 +211,7 @@ class BlockParser:
                 return raw
             case _Inside.REST:
                 self.overrun = self.overrun or bool(line.strip())
+                self.length_after += len(raw)
                 return ""
 
     def _end_text_line(self, line: str, raw: str, fresh: bool) -> str:
@@ -190,10 +237,11 @@ class BlockParser:
 
     def _end_code_line(self, line: str, raw: str) -> None:
         line = self._fence.dedent(line)
+        if not self.other and not self._literals.inside and self._end_code_unusually(line, raw):
+            return
         if self._fence.is_closed_by(line):
             if not self._literals.inside:
-                self.closed, self._inside = True, _Inside.REST
-                self._read.append(raw)
+                self._close(raw)
                 return
             self._doubtful = self._doubtful or (len(self._code), len(self._read) + 1)
         self._read.append(raw)
@@ -202,3 +250,29 @@ class BlockParser:
             self._literals.feed(line)
         if not self._literals.inside:
             self._doubtful = None
+
+    def _end_code_unusually(self, line: str, raw: str) -> bool:
+        """Whether code ends with a line that is more than its closing fence."""
+        if self._fence.mark != "`":
+            return False
+        match = _CLOSING_OF_CODE.fullmatch(line)
+        if match is not None and len(match["fence"]) >= self._fence.length:
+            self._close(raw)
+            return True
+        behind = _CLOSING_BEHIND.fullmatch(line)
+        if behind is None or len(behind["fence"]) < self._fence.length or _in_comment(behind["code"]):
+            return False
+        self._code.append(behind["code"])
+        self._close(raw)
+        return True
+
+    def _close(self, raw: str) -> None:
+        self.closed, self._inside = True, _Inside.REST
+        self._read.append(raw)
+
+
+def _in_comment(code: str) -> bool:
+    """Whether what follows may belong to a comment, or to a literal, as far as one line tells."""
+    literals = StringLiterals()
+    literals.feed(code)
+    return "#" in code or literals.inside

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cenote.agent import prompts
+from cenote.agent.bounds import RunStoppedError
 from cenote.agent.diagnosis_text import diagnosis_text
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.exchange import Exchange, lines
 from cenote.agent.flow import (
     CellEnded,
@@ -63,7 +64,7 @@ class CellRunner:
         self._exchange.said(answer, _headline(code))
         try:
             return (yield from self._run(code, ledger, note))
-        except GeneratorExit:
+        except (GeneratorExit, RunStoppedError):
             self._exchange.broken_off(prompts.INTERRUPTED)
             raise
 
@@ -90,6 +91,7 @@ class CellRunner:
 
     def _show(self, result: ExecutionResult, code: str, note: str) -> Flow[None]:
         seen = observe(result, code)
+        self._exchange.outcome = (seen.output, seen.error)
         shown = seen.output or ("" if seen.error else NOTHING)
         shown, exceeded = yield from self._exchange.fitted(shown)
         yield from _announce(shown, seen.error, exceeded)
@@ -136,13 +138,13 @@ def _diagnosed(result: ExecutionResult) -> Flow[str]:
 
 def _announce(shown: str, error: str, exceeded: bool) -> Flow[None]:
     if exceeded:
-        yield Emit(Event(EventType.EXECUTION_OUTPUT_EXCEEDED, shown))
+        yield Emit(news(EventType.EXECUTION_OUTPUT_EXCEEDED, shown))
         if error:
-            yield Emit(Event(EventType.EXECUTION_ERROR, error))
+            yield Emit(news(EventType.EXECUTION_ERROR, error))
     elif error:
-        yield Emit(Event(EventType.EXECUTION_ERROR, lines(shown, error)))
+        yield Emit(news(EventType.EXECUTION_ERROR, lines(shown, error)))
     else:
-        yield Emit(Event(EventType.EXECUTION_OUTPUT, shown))
+        yield Emit(news(EventType.EXECUTION_OUTPUT, shown))
 
 
 def _headline(code: str) -> str:

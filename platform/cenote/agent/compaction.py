@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from cenote.agent import prompts, shortening
+from cenote.agent.bounds import AnswerMeter, Bounds, RunStoppedError
 from cenote.agent.conversation import Conversation, Counter
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.flow import (
     Emit,
     Flow,
@@ -17,13 +18,17 @@ from cenote.agent.flow import (
     NextChunk,
     Scene,
     StartTurn,
+    StopTurn,
     TextDelta,
+    Thought,
     TurnEnded,
+    TurnStopped,
     ask,
 )
 from cenote.agent.history import Entry
 from cenote.agent.ledger import Ledger
 from cenote.models.messages import Message
+from cenote.models.turn import Ending, ending_of
 
 TRIGGER = 0.8
 """Share of the window at which room is made: the rest is for the answer and for errors of counting."""
@@ -50,7 +55,10 @@ class Compaction:
     the namespace, whose names the model is told.
     """
 
-    def __init__(self, conversation: Conversation, counter: Counter, window: int) -> None:
+    def __init__(
+        self, conversation: Conversation, counter: Counter, window: int, bounds: Bounds | None = None
+    ) -> None:
+        self._bounds = bounds or Bounds()
         self._conversation = conversation
         self._counter = counter
         self._window = window
@@ -72,10 +80,10 @@ class Compaction:
     def _compact(self, target: int, ledger: Ledger) -> Flow[bool]:
         before = self._conversation.tokens()
         share = f"{before:,} of {self._window:,} tokens"
-        yield Emit(Event(EventType.COMPACTING, f"the conversation has {share}"))
+        yield Emit(news(EventType.COMPACTING, f"the conversation has {share}"))
         done = yield from self._shrink(target, ledger)
         after = self._floor = self._conversation.tokens()
-        yield Emit(Event(EventType.COMPACTED, f"{done}: {before:,} -> {after:,} tokens"))
+        yield Emit(news(EventType.COMPACTED, f"{done}: {before:,} -> {after:,} tokens"))
         return after < before
 
     def _shrink(self, target: int, ledger: Ledger) -> Flow[str]:
@@ -148,17 +156,37 @@ class Compaction:
             Message.system(prompts.COMPACTION_INSTRUCTIONS),
             Message.user(prompts.COMPACTION_TRANSCRIPT.format(transcript=transcript)),
         )
+        meter = self._meter(messages, ledger)
+        if meter is None:
+            return ""
         yield StartTurn(messages)
         text = ""
         while True:
+            if meter.is_too_long or meter.is_unaffordable:
+                stopped = yield from ask(StopTurn(), TurnStopped)
+                ledger.book_call(self._counter.estimate(messages, text), stopped.seconds)
+                return ""
             match (yield NextChunk()):
                 case TextDelta(piece):
                     text += piece
-                case TurnEnded(_, usage, seconds):
+                    meter.add(piece)
+                case Thought(piece):
+                    meter.add(piece)
+                case TurnEnded(reason, usage, seconds):
                     ledger.book_call(usage, seconds)
-                    return text.strip()
+                    return text.strip() if ending_of(reason) in (Ending.WHOLE, Ending.CUT) else ""
                 case ModelFailed(_, seconds):
                     ledger.book_call(self._counter.estimate(messages, text), seconds)
                     return ""
                 case other:
                     raise TypeError(f"NextChunk is not answered by {type(other).__name__}")
+
+    def _meter(self, messages: tuple[Message, ...], ledger: Ledger) -> AnswerMeter | None:
+        """For a summary; None where it cannot be afforded."""
+        prompt = self._counter.messages(messages) if self._bounds.counts_tokens else 0
+        try:
+            self._bounds.check_call(ledger.total, prompt)
+        except RunStoppedError:
+            return None
+        room = self._bounds.room(ledger.total, prompt)
+        return AnswerMeter(self._counter.count, room, self._bounds.answer_length)

@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from cenote.agent import prompts
+from cenote.agent.bounds import MAX_REPEATS, Bounds, RunStoppedError
 from cenote.agent.cell import CellRunner, CellSettings
 from cenote.agent.compaction import Compaction
 from cenote.agent.conversation import Conversation, Counter
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.exchange import Exchange
 from cenote.agent.flow import Emit, Flow, Look, Scene, ask
 from cenote.agent.history import Entry, Kind, from_messages
 from cenote.agent.ledger import Ledger
 from cenote.agent.patch_block import LANGUAGE
 from cenote.agent.patching import PatchRunner
-from cenote.agent.response import AgentResponse, ExecutionStatus
+from cenote.agent.response import AgentResponse, ExecutionStatus, StopReason
 from cenote.agent.system_prompt import PromptParts, changes_since, system_prompt
 from cenote.agent.turn import TurnTaker
+from cenote.models.errors import ModelError
 from cenote.models.messages import Message
 from cenote_security.errors import UsageError
 
@@ -40,6 +42,8 @@ class CoreSettings:
     has_labels: bool = False
     max_rollbacks: int = 0
     patches: bool = False
+    bounds: Bounds = field(default_factory=Bounds)
+    stops_on_model_error: bool = False
 
     def __post_init__(self) -> None:
         least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
@@ -66,9 +70,9 @@ class AgentCore:
         self._count = count
         counter = Counter(count=count)
         self._conversation = Conversation(counter, from_messages(messages), settings.max_history)
-        self._compaction = Compaction(self._conversation, counter, settings.context_window)
+        self._compaction = Compaction(self._conversation, counter, settings.context_window, settings.bounds)
         languages = [settings.prompt.python_block_identifier, *([LANGUAGE] if settings.patches else [])]
-        self._turns = TurnTaker(self._conversation, self._compaction, counter, *languages)
+        self._turns = TurnTaker(self._conversation, self._compaction, counter, settings.bounds, *languages)
         cells = CellSettings(
             namespace_delta=settings.namespace_delta,
             has_skills=settings.has_skills,
@@ -79,6 +83,7 @@ class AgentCore:
         self._exchange = Exchange(self._conversation, settings.max_exec_output)
         self._cells = CellRunner(self._exchange, cells)
         self._patches = PatchRunner(self._exchange)
+        self._said = ""  # the last that the model has said in this run
         self._found: frozenset[str] | None = None  # names that were there when the first task began
         self._known = ""
         """The system prompt as it would be now: what the model has been told since is in the conversation."""
@@ -112,20 +117,44 @@ class AgentCore:
         )
         self._cells.begin(scene)
         ledger = Ledger(name)
-        said = ""
+        try:
+            return (yield from self._work(ledger))
+        except GeneratorExit:
+            self._close_task(prompts.CANCELLED)
+            raise
+        except RunStoppedError as end:
+            return (yield from self._stop(self._said, end.reason, ledger))
+        except ModelError as error:
+            if not self._settings.stops_on_model_error:
+                self._close_task(prompts.STOPPED.format(reason=StopReason.MODEL_ERROR.value))
+                raise
+            failure = f"{type(error).__name__}: {error}"
+            return (yield from self._stop(self._said, StopReason.MODEL_ERROR, ledger, failure))
+
+    def _work(self, ledger: Ledger) -> Flow[AgentResponse]:
+        self._said = ""
+        repeats: list[tuple[str, ...]] = []
         for left in reversed(range(self._settings.max_steps)):
             ledger.open_step()
             yield from self._compaction.make_room(ledger)
             turn = yield from self._turns.take(ledger)
-            said = turn.text
+            self._said = turn.text
+            if turn.stop is not StopReason.COMPLETED:
+                return (yield from self._finish(turn.text, turn.stop, ledger))
             if turn.code is None:
-                status = ExecutionStatus.SUCCESS if turn.complete else ExecutionStatus.INCOMPLETE
-                return (yield from self._finish(said, status, ledger))
-            reply = yield from self._act(turn.text, turn.code, ledger, left, is_patch=turn.is_patch)
+                return (yield from self._finish(turn.text, StopReason.COMPLETED, ledger))
+            note = prompts.LAST_TURN if left == 1 else ""
+            reply = yield from self._act(turn.text, turn.code, ledger, note, is_patch=turn.is_patch)
             if reply is not None:
-                return (yield from self._finish(reply, ExecutionStatus.SUCCESS, ledger))
-        yield Emit(Event(EventType.MAX_STEPS_REACHED, said))
-        return self._response(said, ExecutionStatus.MAX_STEPS_REACHED, ledger)
+                return (yield from self._finish(reply, StopReason.COMPLETED, ledger))
+            outcome = (turn.code, *self._exchange.outcome)
+            repeats = [*repeats, outcome] if outcome in repeats[-1:] else [outcome]
+            if len(repeats) == MAX_REPEATS - 1:
+                self._conversation.add(Entry(kind=Kind.NOTE, text=prompts.REPEATED))
+            if len(repeats) == MAX_REPEATS and left:
+                return (yield from self._stop(self._said, StopReason.LOOPING, ledger))
+        yield Emit(news(EventType.MAX_STEPS_REACHED, self._said))
+        return (yield from self._stop(self._said, StopReason.MAX_STEPS, ledger))
 
     def _set(self, task: Entry, prompt: str) -> None:
         """The model knows what is there by its system prompt; before a further task it is told what has changed."""
@@ -134,33 +163,57 @@ class AgentCore:
         changes = changes_since(self._known, prompt) if is_longer else None
         if changes is None:
             self._conversation.system = prompt
-        news = [Entry(kind=Kind.NOTE, text=changes)] if changes else []
-        self._conversation.add(*news, task)
+        notes = [Entry(kind=Kind.NOTE, text=changes)] if changes else []
+        self._conversation.add(*notes, task)
         self._known, self._first = prompt, self._conversation.entries[0]
 
-    def _act(self, answer: str, block: str, ledger: Ledger, left: int, *, is_patch: bool) -> Flow[str | None]:
-        """Do what the answer's block says; gives the text of `reply(...)`, or None. left: turns after this one."""
-        note = prompts.LAST_TURN if left == 1 else ""
+    def _act(self, answer: str, block: str, ledger: Ledger, note: str, *, is_patch: bool) -> Flow[str | None]:
+        """Do what the answer's block says; gives the text of `reply(...)`, or None. note: for the model, as well."""
         if is_patch:
             ledger.book_patch(block)
             return (yield from self._patches.run(answer, block, ledger, note))
         ledger.book_code(block)
         return (yield from self._cells.run(answer, block, ledger, note))
 
-    def _finish(self, content: str, status: ExecutionStatus, ledger: Ledger) -> Flow[AgentResponse]:
+    def _finish(self, content: str, reason: StopReason, ledger: Ledger) -> Flow[AgentResponse]:
+        """The model's last words, whether they are a whole answer or what there is of one."""
         content = content.strip()
         if content:
             self._conversation.add(Entry(kind=Kind.ANSWER, text=content))
-        yield Emit(Event(EventType.FINAL_RESPONSE, content))
-        return self._response(content, status, ledger)
+        else:
+            self._close_task(prompts.STOPPED.format(reason=reason.value))
+        yield Emit(news(EventType.FINAL_RESPONSE, content))
+        return self._response(content, reason, ledger)
 
-    def _response(self, content: str, status: ExecutionStatus, ledger: Ledger) -> AgentResponse:
+    def _stop(
+        self, content: str, reason: StopReason, ledger: Ledger, failure: str = ""
+    ) -> Flow[AgentResponse]:
+        """The run ends without an answer."""
+        yield from ()
+        self._close_task(prompts.STOPPED.format(reason=reason.value))
+        return self._response(content, reason, ledger, failure)
+
+    def _close_task(self, note: str) -> None:
+        """Says in the conversation how a task ended that has no answer: the next one is not a part of it."""
+        entries = self._conversation.entries
+        if entries and entries[-1].role == "user":
+            self._conversation.add(Entry(kind=Kind.ANSWER, text=note))
+
+    def _response(self, content: str, reason: StopReason, ledger: Ledger, failure: str = "") -> AgentResponse:
         return AgentResponse(
             content=content,
             code_snippets=list(ledger.code_snippets),
-            status=status,
+            status=_STATUS.get(reason, ExecutionStatus.INCOMPLETE),
             steps_taken=len(ledger.steps),
             max_steps=self._settings.max_steps,
             token_usage=ledger.total,
             steps=ledger.steps,
+            stop_reason=reason,
+            model_error=failure,
         )
+
+
+_STATUS = {
+    StopReason.COMPLETED: ExecutionStatus.SUCCESS,
+    StopReason.MAX_STEPS: ExecutionStatus.MAX_STEPS_REACHED,
+}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import uuid4
 
+from cenote.agent.bounds import RunStoppedError
 from cenote.agent.core import AgentCore
-from cenote.agent.events import Event
+from cenote.agent.events import Event, StoppedEvent
 from cenote.agent.flow import (
     Applied,
     ApplyPlan,
@@ -38,29 +40,43 @@ from cenote.agent.flow import (
     StartTurn,
     StopTurn,
     TextDelta,
+    Thought,
     TurnEnded,
     TurnStopped,
 )
 from cenote.agent.kept_outputs import KeptOutputs
 from cenote.agent.namespace_functions import install, is_agents_own
 from cenote.agent.port import AgentRuntime, CopiedRuntime, PatchableRuntime, ReversibleRuntime
-from cenote.agent.response import AgentResponse
+from cenote.agent.response import AgentResponse, StopReason
 from cenote.agent.skill_activation import SkillActivation
 from cenote.agent.state_labels import StateLabels
 from cenote.models import Message, Model
-from cenote.models.base import close
-from cenote.models.errors import ModelError, ModelResponseError
-from cenote.models.turn import ModelChunk, ModelTurn
-from cenote_security.errors import RejectedError, UnavailableError, UsageError
+from cenote.models.base import close, reasoned
+from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
+from cenote.models.turn import Ending, ModelTurn, ReasonedChunk, ReasoningDelta, ending_of
+from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
 from cenote_worker.results import ExecutionResult
 
 _NOTHING_DONE = (UsageError, RejectedError, UnavailableError)
 """Of a patch: what a model is told instead of what came of it."""
 
+_GRACE = 2.0
+"""Seconds after the run's time is over, for a cell that has its own limit to end in good order."""
+
+
+class AnswerTimeoutError(ModelUnavailableError):
+    """The model's answer took longer than `max_answer_time`."""
+
+    advice = "give the agent a larger max_answer_time, or None"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """What an agent acts on. reversible: the runtime, where its states are gone back to. labels: the model's own."""
+    """What an agent acts on. reversible: the runtime, where its states are gone back to. labels: the model's own.
+
+    run_time, answer_time: seconds for a run, and for one answer of the model. catches: whether failures of a model
+    that are no ModelError end a run as those do.
+    """
 
     model: Model
     runtime: AgentRuntime
@@ -69,6 +85,9 @@ class World:
     cell_timeout: float | None
     reversible: ReversibleRuntime | None = None
     labels: StateLabels | None = None
+    run_time: float | None = None
+    answer_time: float | None = None
+    catches: bool = False
 
 
 class Run:
@@ -77,29 +96,63 @@ class Run:
     def __init__(self, core: AgentCore, world: World) -> None:
         self._core = core
         self._world = world
-        self._stream: AsyncIterator[ModelChunk] | None = None
-        self._turn_started = 0.0
+        self._stream: AsyncIterator[ReasonedChunk] | None = None
+        self._started = self._turn_started = 0.0
         self.response: AgentResponse | None = None
 
     async def events(self, task: str) -> AsyncGenerator[Event, None]:
         """What happens. Closing this ends the model call; cancelling it also ends the cell that runs."""
+        self._started = time.monotonic()
         flow = self._core.run(task, datetime.now(), self._name())
         happening: Happening | None = None
+        late = False
         try:
             while True:
                 try:
-                    command = flow.send(happening)
+                    command = (
+                        flow.throw(RunStoppedError(StopReason.TIMEOUT)) if late else flow.send(happening)
+                    )
                 except StopIteration as end:
-                    self.response = end.value
-                    return
-                happening = None
+                    response: AgentResponse = end.value
+                    break
+                happening, late = None, False
                 if isinstance(command, Emit):
                     yield command.event
-                else:
-                    happening = await self._carry_out(command)
+                    continue
+                try:
+                    happening = await self._in_time(command)
+                except _RunTimeOverError:
+                    late = True
+            elapsed = time.monotonic() - self._started
+            self.response = response = replace(response, elapsed=elapsed)
+            yield StoppedEvent(response.stop_reason, response.steps_taken, elapsed, response.token_usage)
         finally:
             flow.close()
             await self._close_stream()
+
+    async def _in_time(self, command: Command) -> Happening | None:
+        """Carries out a command. Raises _RunTimeOverError when the time of the run is over before it is done."""
+        if self._world.run_time is None:
+            return await self._carry_out(command)
+        # A cell is given the time that is left, and ends by itself; what it has come to is worth waiting for.
+        grace = _GRACE if isinstance(command, ExecuteCode) else 0.0
+        left = self._time_left()
+        assert left is not None
+        try:
+            async with asyncio.timeout(max(left, 0.0) + grace) as limit:
+                if left <= 0 and not isinstance(command, KeepOutput):
+                    raise _RunTimeOverError
+                return await self._carry_out(command)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            await self._close_stream()
+            raise _RunTimeOverError from None
+
+    def _time_left(self) -> float | None:
+        if self._world.run_time is None:
+            return None
+        return self._world.run_time - (time.monotonic() - self._started)
 
     def _name(self) -> str:
         """What nothing else in the history of a runtime is called, and says which model it was."""
@@ -137,7 +190,9 @@ class Run:
         raise TypeError(f"no command of the core: {command!r}")
 
     async def _execute(self, cell: ExecuteCode) -> ExecutionResult:
-        reversible, timeout = self._world.reversible, self._world.cell_timeout
+        reversible = self._world.reversible
+        limits = [limit for limit in (self._world.cell_timeout, self._time_left()) if limit is not None]
+        timeout = max(min(limits), 0.001) if limits else None
         if cell.atomic and reversible is not None:
             return await reversible.execute(
                 cell.code, timeout=timeout, on_output=None, cause=cell.cause, on_error="rollback"
@@ -172,17 +227,25 @@ class Run:
 
     async def _next_chunk(self) -> Happening:
         try:
-            chunk = await anext(self._stream) if self._stream else None
+            chunk = await self._chunk_in_time()
         except ModelError as error:
             await self._close_stream()
             return ModelFailed(error, self._seconds())
         except StopAsyncIteration:
             chunk = None
+        except Exception as error:
+            if isinstance(error, CenoteError) or not self._world.catches:
+                raise
+            await self._close_stream()
+            return ModelFailed(ModelResponseError(f"{type(error).__name__}: {error}"), self._seconds())
         if isinstance(chunk, str):
             return TextDelta(chunk)
+        if isinstance(chunk, ReasoningDelta):
+            return Thought(chunk.text)
         await self._close_stream()
         if isinstance(chunk, ModelTurn):
-            return TurnEnded(chunk.finish_reason, chunk.usage, self._seconds())
+            refused = ending_of(chunk.finish_reason) is Ending.REFUSED
+            return TurnEnded(chunk.finish_reason, chunk.usage, self._seconds(), chunk.text if refused else "")
         name, given = type(self._world.model).__name__, type(chunk).__name__
         what = (
             "ended without a ModelTurn"
@@ -190,6 +253,22 @@ class Run:
             else f"gave a {given} where text or a ModelTurn belongs"
         )
         return ModelFailed(ModelResponseError(f"{name}.stream {what}"), self._seconds())
+
+    async def _chunk_in_time(self) -> object:
+        if self._stream is None:
+            return None
+        if self._world.answer_time is None:
+            return await anext(self._stream)
+        left = max(self._world.answer_time - self._seconds(), 0.0)
+        try:
+            async with asyncio.timeout(left) as limit:
+                return await anext(self._stream)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise AnswerTimeoutError(
+                f"the answer was not there after {self._world.answer_time:g} s"
+            ) from None
 
     def _seconds(self) -> float:
         return time.monotonic() - self._turn_started
@@ -221,9 +300,13 @@ class Run:
         )
 
 
-def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncIterator[ModelChunk]:
+class _RunTimeOverError(Exception):
+    """`max_run_time` is over."""
+
+
+def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncIterator[ReasonedChunk]:
     """The answer of a model, which may be of a user's own class."""
-    stream = model.stream(messages)
+    stream = reasoned(model, messages)
     if not hasattr(stream, "__anext__"):
         getattr(stream, "close", str)()  # a coroutine that nobody awaits
         raise UsageError(

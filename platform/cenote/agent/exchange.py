@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cenote.agent import prompts
 from cenote.agent.conversation import Conversation
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.flow import Emit, Flow, KeepOutput, Kept, ask
 from cenote.agent.history import Entry, Kind
 from cenote.agent.observation import cut
@@ -21,6 +21,8 @@ class Exchange:
         self._conversation = conversation
         self._max_output = max_output
         self._blocks = 0
+        self.outcome: tuple[str, ...] = ()
+        """What came of the last block, in full: equal where nothing is different."""
 
     def number_on(self, other: Exchange) -> None:
         """Its blocks are numbered on behind the other's, of which its conversation is a copy."""
@@ -40,7 +42,8 @@ class Exchange:
 
     def refuse(self, violations: str, note: str) -> Flow[None]:
         """The block breaks rules, and nothing of it ran."""
-        yield Emit(Event(EventType.SECURITY_ERROR, violations))
+        yield Emit(news(EventType.SECURITY_ERROR, violations))
+        self.outcome = (violations,)
         text = prompts.BLOCKED.format(violations=violations)
         self.heard(lines(text, note), text)
 

@@ -50,7 +50,7 @@ class StartTurn:
 
 @dataclass(frozen=True, slots=True)
 class NextChunk:
-    """Read on in the model's answer. `TextDelta`, `TurnEnded` or `ModelFailed` comes back."""
+    """Read on in the model's answer. `TextDelta`, `Thought`, `TurnEnded` or `ModelFailed` comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +177,20 @@ class TextDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """The next piece of what the model writes to itself, apart from its answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class TurnEnded:
-    """The model's answer is complete, or was cut off; `finish_reason` says which."""
+    """The model's answer is complete, or was cut off; `finish_reason` says which. text: what a refusal says."""
 
     finish_reason: str | None
     usage: TokenUsage
     seconds: float = 0.0
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,6 +270,7 @@ class Kept:
 Happening: TypeAlias = (
     Scene
     | TextDelta
+    | Thought
     | TurnEnded
     | TurnStopped
     | ModelFailed

@@ -2,14 +2,41 @@
 
 from __future__ import annotations
 
-_TAGS = {"<think>": "</think>", "<thinking>": "</thinking>", "[THINK]": "[/THINK]"}
+import re
+from dataclasses import dataclass
+from typing import Final
+
+_NAMES: Final = (
+    "think",
+    "thinking",
+    "thought",
+    "thoughts",
+    "reasoning",
+    "reason",
+    "reflection",
+    "analysis",
+    "scratchpad",
+)
+_TAGS: Final = {
+    **{f"<{name}>": f"</{name}>" for name in _NAMES},
+    "[THINK]": "[/THINK]",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|START_THINKING|>": "<|END_THINKING|>",
+    "<seed:think>": "</seed:think>",
+    "<|think|>": "<|/think|>",
+    "◁think▷": "◁/think▷",
+    "<|channel|>analysis<|message|>": "<|end|>",
+    "<|start|>assistant<|channel|>analysis<|message|>": "<|end|>",
+}
+_ORPHANS: Final = tuple(dict.fromkeys(end for end in _TAGS.values() if end != "<|end|>"))
+_ORPHAN: Final = re.compile("|".join(map(re.escape, _ORPHANS)))
+_LONGEST: Final = max(map(len, _ORPHANS))
 
 
 class InlineReasoning:
     """Reads an answer in pieces, cut anywhere. Only what the answer begins with counts, so tags may be spoken of.
 
-    Where a server's template has opened the tag in the prompt, the answer does not begin with it: that cannot be told
-    from text in time, and is for the server's own parser of reasoning.
+    Where a server's template has opened the tag in the prompt, the answer does not begin with it: see OrphanedEnds.
     """
 
     def __init__(self) -> None:
@@ -17,11 +44,21 @@ class InlineReasoning:
         self._end = ""  # what the reasoning ends with; empty before it began
         self._over = self._past = False  # past: with the blanks behind it
         self._read: list[str] = []
+        self._taken = 0
 
     @property
     def text(self) -> str:
         """The reasoning so far."""
         return "".join(self._read)
+
+    def take(self) -> str:
+        """What of it was not given before."""
+        parts, self._taken = self._read[self._taken :], len(self._read)
+        return "".join(parts)
+
+    def add(self, text: str) -> None:
+        """More that has turned out to be reasoning."""
+        self._read.append(text)
 
     def outside(self, piece: str) -> str:
         """What of the answer is certain to be no reasoning."""
@@ -56,3 +93,43 @@ class InlineReasoning:
         self._read.append(reasoning[:certain])
         self._held = reasoning[certain:]
         return rest
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanedEnd:
+    """What looks like the end of a reasoning."""
+
+    tag: str
+
+
+class OrphanedEnds:
+    """Cuts an answer, fed in pieces, at each tag that ends a reasoning which the answer did not begin with."""
+
+    def __init__(self) -> None:
+        self._held = ""  # what may become a tag when more arrives
+
+    def feed(self, piece: str) -> list[OrphanedEnd | str]:
+        """What is certain by now: texts, and the tags between them."""
+        text = self._held + piece
+        parts: list[OrphanedEnd | str] = []
+        position = 0
+        for match in _ORPHAN.finditer(text):
+            parts += [text[position : match.start()], OrphanedEnd(match[0])]
+            position = match.end()
+        certain = len(text) - _partial(text[position:])
+        parts.append(text[position:certain])
+        self._held = text[certain:]
+        return [part for part in parts if part]
+
+    def finish(self) -> str:
+        """The answer is over; gives what was held back."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _partial(text: str) -> int:
+    """Characters at the end of a text that may be the beginning of a tag."""
+    for size in range(min(_LONGEST - 1, len(text)), 0, -1):
+        if text[-size] in "<[◁" and any(tag.startswith(text[-size:]) for tag in _ORPHANS):
+            return size
+    return 0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from enum import IntEnum
 
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import Event, EventType, StoppedEvent
+from cenote.agent.response import StopReason
 from cenote_security.printable import printable
 
 _logger = logging.getLogger("cenote.agent")
@@ -28,12 +29,16 @@ _IMPORTANCE = {
     EventType.FINAL_RESPONSE: LogLevel.INFO,
     EventType.COMPACTED: LogLevel.INFO,
 }
+_SAID_BEFORE = (StopReason.COMPLETED, StopReason.MAX_STEPS)
+"""Ends of which an event before has told."""
 
 
 def log_event(event: Event, level: LogLevel) -> None:
     """Up to a level; pieces of text never."""
-    if event.type is EventType.TEXT:
+    if event.type is EventType.TEXT or event.type.is_passing:
         return
     importance = _IMPORTANCE.get(event.type, LogLevel.DEBUG)
+    if isinstance(event, StoppedEvent) and event.stop_reason not in _SAID_BEFORE:
+        importance = LogLevel.ERROR
     if importance <= level:
         _logger.log(_LEVELS[importance], "%s: %s", event.type.value, printable(event.content, lines=True))

@@ -42,8 +42,11 @@ class Observation:
 
 
 def observe(result: ExecutionResult, code: str) -> Observation:
-    """The text of a result, in the order in which a notebook shows it."""
-    parts = [result.stdout, *_displayed(result), result.value or "", _stderr(shown(result.stderr))]
+    """The text of a result, in the order in which a notebook shows it: what was printed as it was written."""
+    parts = [*_printed(result), *_displayed(result), result.value or ""]
+    if not result.printed_in_turns or "\r" in result.stderr:
+        # Of a line that is drawn again between others, only how it ends up is of use.
+        parts = [result.stdout, *_displayed(result), result.value or "", _stderr(shown(result.stderr))]
     output = "\n".join(part.rstrip("\n") for part in map(shown, parts) if part.strip())
     if result.truncated:
         output += "\n(the middle was dropped: more than the runtime keeps)"
@@ -151,6 +154,11 @@ def _line_start(text: str, position: int) -> int:
     whole = _NEXT_RECORD.search(text, position, end)
     found = whole.start() if whole else text.find("\n", position, end)
     return position if found < 0 else found + 1
+
+
+def _printed(result: ExecutionResult) -> Iterable[str]:
+    for stream, text in result.printed:
+        yield text if stream == "stdout" else _stderr(shown(text))
 
 
 def _stderr(text: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cenote.agent import prompts
+from cenote.agent.bounds import RunStoppedError
 from cenote.agent.build_report import build_report, seconds_of
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.exchange import Exchange, lines
 from cenote.agent.flow import (
     Applied,
@@ -42,7 +43,7 @@ class PatchRunner:
         self._exchange.said(answer, f"patch of {text.strip()}")
         try:
             return (yield from self._run(text, ledger, note))
-        except GeneratorExit:
+        except (GeneratorExit, RunStoppedError):
             self._exchange.broken_off(prompts.PATCH_INTERRUPTED)
             raise
 
@@ -76,9 +77,11 @@ class PatchRunner:
             yield from self._failed(problem, ledger, note)
             return None
         built = (yield from _built(ledger)) if build else ""
-        shown, exceeded = yield from self._exchange.fitted(lines(report(before, result), built))
+        whole = lines(report(before, result), built)
+        self._exchange.outcome = (whole,)
+        shown, exceeded = yield from self._exchange.fitted(whole)
         kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT
-        yield Emit(Event(kind, shown))
+        yield Emit(news(kind, shown))
         self._exchange.heard(lines(shown, note), shown)
         return _reply(ran)
 
@@ -87,7 +90,8 @@ class PatchRunner:
 
     def _failed(self, text: str, ledger: Ledger, note: str) -> Flow[None]:
         ledger.book_error(text)
-        yield Emit(Event(EventType.EXECUTION_ERROR, text))
+        self._exchange.outcome = (text,)
+        yield Emit(news(EventType.EXECUTION_ERROR, text))
         self._exchange.heard(lines(text, note), text)
 
 

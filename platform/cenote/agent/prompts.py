@@ -119,6 +119,13 @@ CODE_CUT_OFF = (
     "split the work over several blocks."
 )
 TEXT_CUT_OFF = "You were cut off by the length limit. Go on exactly where you stopped."
+NO_BLOCK = (
+    "Nothing was run: no tools are called here. Write Python in one ```{language} block, and call functions in it; "
+    "or give the final answer in plain text."
+)
+REPEATED = "The same block gave the same output as before. Do something else, or give the final answer."
+CANCELLED = "[This task was cancelled before an answer.]"
+STOPPED = "[This task ended without an answer: {reason}.]"
 NO_WORDS = "(nothing)"
 EMPTY_ANSWER = "Your answer was empty. Write a block, or give the final answer."
 

@@ -14,7 +14,30 @@ class ExecutionStatus(Enum):
     SUCCESS = "success"
     MAX_STEPS_REACHED = "max_steps_reached"
     INCOMPLETE = "incomplete"
-    """The model's answers were cut off, or empty, again and again; `content` is what there is."""
+    """There is no whole answer; `content` is what there is, and `AgentResponse.stop_reason` says why."""
+
+
+class StopReason(Enum):
+    """Why a run ended."""
+
+    COMPLETED = "completed"
+    """The model has answered: the only end that is a success."""
+    MAX_STEPS = "max_steps"
+    TIMEOUT = "timeout"
+    """`max_run_time` is over."""
+    BUDGET_EXHAUSTED = "budget_exhausted"
+    """The next call, or the rest of an answer, would have gone beyond a limit of tokens."""
+    INCOMPLETE = "incomplete"
+    """The model's answers were cut off, ended for no known reason, were empty, or were calls of tools that there are
+    not, again and again."""
+    CONTENT_FILTER = "content_filter"
+    """The provider's filter stopped the answer."""
+    REFUSAL = "refusal"
+    """The model declined; `content` is what it said."""
+    LOOPING = "looping"
+    """The same block gave the same output three times in a row."""
+    MODEL_ERROR = "model_error"
+    """The model failed, in a run with `on_model_error="stop"`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +84,8 @@ class AgentResponse:
     code_snippets: every block of the run that was to be executed, in order, refused ones included.
     steps_taken: answers of the model that counted as a step: a block or the final text.
     token_usage: of the whole run; `steps` has it step by step.
+    stop_reason: why it ended. elapsed: seconds that it took. model_error: what the model failed with, as type and
+        message, where that ended the run.
     score: of the branch that was kept, whose response this is; None for a run without branches.
     branches: what all of them came to, in their order.
     """
@@ -74,6 +99,14 @@ class AgentResponse:
     steps: tuple[StepUsage, ...] = ()
     score: float | None = None
     branches: tuple[BranchOutcome, ...] = ()
+    stop_reason: StopReason = StopReason.COMPLETED
+    elapsed: float = 0.0
+    model_error: str = ""
+
+    @property
+    def completed(self) -> bool:
+        """Whether the model has answered."""
+        return self.stop_reason is StopReason.COMPLETED
 
     @property
     def error(self) -> str:

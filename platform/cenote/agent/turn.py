@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from cenote.agent import prompts
-from cenote.agent.block_parser import BlockParser
+from cenote.agent.block_parser import ALIASES, BlockParser
+from cenote.agent.bounds import AnswerMeter, Bounds, RunStoppedError
 from cenote.agent.compaction import Compaction
 from cenote.agent.conversation import Conversation, Counter
-from cenote.agent.events import Event, EventType
+from cenote.agent.events import EventType, news
 from cenote.agent.flow import (
     Emit,
     Flow,
@@ -17,20 +19,25 @@ from cenote.agent.flow import (
     StartTurn,
     StopTurn,
     TextDelta,
+    Thought,
     TurnEnded,
     TurnStopped,
     ask,
 )
 from cenote.agent.history import Entry, Kind
+from cenote.agent.intended_code import intent_of, said_in, source_of
 from cenote.agent.ledger import Ledger
+from cenote.agent.response import StopReason
 from cenote.models.errors import ContextLengthError, ModelInterruptedError
 from cenote.models.messages import Message
+from cenote.models.turn import Ending, ending_of
 from cenote.models.usage import TokenUsage
 
 MAX_RETRIES = 2
-"""Further calls within one turn for each kind of mishap: cut off, empty, connection lost, context too long."""
+"""Further calls within one turn for each mishap: cut off, empty, no block, connection lost, context too long."""
 
-_CUT_OFF = frozenset({"length", "max_tokens"})
+_LOOKAHEAD: Final = 4000
+"""Characters that are read after a block, once, to learn whether reasoning comes without its beginning."""
 
 _KEPT_OF_A_CUT_BLOCK = 400
 """Characters of a block that was cut off which stay in the conversation; the model writes it anew anyway."""
@@ -42,52 +49,64 @@ class Turn:
 
     text: the answer up to the end of its block. code: the block, None for an answer in text. is_patch: the block is
     a patch of earlier steps.
-    complete: False when the answer was cut off or empty, and asking again did not help.
+    stop: why there is no whole answer, and asking again did not help or would not; else COMPLETED.
     """
 
     text: str
     code: str | None = None
     is_patch: bool = False
-    complete: bool = True
+    stop: StopReason = StopReason.COMPLETED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    text: str
-    code: str | None
-    is_patch: bool
-    cut_off: bool
+    """note: why it does not do, for the model; empty where it does. is_part: the next answer goes on with it.
 
-    @property
-    def is_usable(self) -> bool:
-        return not self.cut_off and (self.code is not None or bool(self.text.strip()))
+    stop: why it is the last one, whatever it is.
+    """
+
+    text: str
+    code: str | None = None
+    is_patch: bool = False
+    note: str = ""
+    is_part: bool = False
+    stop: StopReason = StopReason.COMPLETED
 
 
 class TurnTaker:
     """Calls the model and recovers from what can go wrong with an answer. languages: of blocks, code's first."""
 
     def __init__(
-        self, conversation: Conversation, compaction: Compaction, counter: Counter, *languages: str
+        self,
+        conversation: Conversation,
+        compaction: Compaction,
+        counter: Counter,
+        bounds: Bounds,
+        *languages: str,
     ) -> None:
         self._conversation = conversation
         self._compaction = compaction
         self._counter = counter
+        self._bounds = bounds
         self._languages = languages
+        self._reads_on: bool | None = (
+            None  # whether reasoning may end after a block; None: that is yet to be seen
+        )
 
     def take(self, ledger: Ledger) -> Flow[Turn]:
-        """One turn. Raises what the model raised, where that cannot be mended here."""
+        """One turn. Raises what the model raised, where that cannot be mended here; RunStoppedError at a limit."""
         said = ""
         asides: list[Entry] = []
         try:
             for _ in range(MAX_RETRIES + 1):
                 answer = yield from self._answer(ledger)
-                if answer.code is None or not answer.cut_off:
-                    said += answer.text
-                if answer.is_usable:
-                    return Turn(text=said, code=answer.code, is_patch=answer.is_patch)
+                text = said + answer.text
+                if not answer.note:
+                    return Turn(text=text, code=answer.code, is_patch=answer.is_patch, stop=answer.stop)
+                said = text if answer.is_part else said
                 asides += _asked_again(answer)
                 self._conversation.add(*asides[-2:])
-            return Turn(text=said, complete=False)
+            return Turn(text=said or text, stop=StopReason.INCOMPLETE)
         finally:
             # The turn as a whole is what the conversation keeps, not how it was pieced together.
             self._conversation.discard(asides)
@@ -109,29 +128,92 @@ class TurnTaker:
 
     def _call(self, messages: tuple[Message, ...], ledger: Ledger) -> Flow[_Answer]:
         parser = BlockParser(*self._languages)
+        meter = self._meter(messages, ledger)
         yield StartTurn(messages)
-        while not parser.overrun:
-            happening = yield NextChunk()
-            match happening:
-                case TextDelta(text):
-                    yield from _show(parser.feed(text))
-                case TurnEnded(reason, usage, seconds):
-                    ledger.book_call(usage, seconds)
-                    # A filter that stopped a text would stop it again; half a block must not run.
-                    filtered = reason == "content_filter" and parser.code is not None
-                    return (yield from _finish(parser, cut_off=filtered or reason in _CUT_OFF))
-                case ModelFailed(error, seconds):
-                    ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), seconds)
-                    if not parser.closed:
-                        raise error
-                    # What was lost is the end of an answer that already says what to do.
-                    return (yield from _finish(parser, cut_off=False))
-                case _:
-                    raise TypeError(f"NextChunk is not answered by {type(happening).__name__}")
+        try:
+            while not (self._has_heard_enough(parser) or meter.is_too_long or meter.is_unaffordable):
+                happening = yield NextChunk()
+                match happening:
+                    case TextDelta(text):
+                        meter.add(text)
+                        yield from _show(parser, parser.feed(text))
+                    case Thought(text):
+                        meter.add(text)
+                        yield Emit(news(EventType.THINKING, text))
+                    case TurnEnded(reason, usage, seconds, text):
+                        ledger.book_call(usage, seconds)
+                        self._reads_on = parser.unopened or bool(self._reads_on)
+                        return (yield from self._finish(parser, ending_of(reason), text))
+                    case ModelFailed(error, seconds):
+                        ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), seconds)
+                        if not parser.closed:
+                            raise error
+                        # What was lost is the end of an answer that already says what to do.
+                        return (yield from self._finish(parser, Ending.UNKNOWN))
+                    case _:
+                        raise TypeError(f"NextChunk is not answered by {type(happening).__name__}")
+        except RunStoppedError:
+            ledger.book_call(self._estimate(messages, parser.reasoning + parser.answer), 0.0)
+            raise
         # Models that write on after their block make up its output. Stopping them costs the server's own figures.
         stopped = yield from ask(StopTurn(), TurnStopped)
         ledger.book_call(self._counter.estimate(messages, parser.reasoning + parser.answer), stopped.seconds)
-        return (yield from _finish(parser, cut_off=False))
+        if meter.is_unaffordable and not parser.closed:
+            raise RunStoppedError(StopReason.BUDGET_EXHAUSTED)
+        self._reads_on = parser.unopened or bool(self._reads_on)
+        return (yield from self._finish(parser, Ending.CUT))
+
+    def _meter(self, messages: tuple[Message, ...], ledger: Ledger) -> AnswerMeter:
+        """For the answer to these messages. Raises RunStoppedError where that cannot be afforded any more."""
+        bounds, spent = self._bounds, ledger.total
+        prompt = self._counter.messages(messages) if bounds.counts_tokens else 0
+        bounds.check_call(spent, prompt)
+        return AnswerMeter(self._counter.count, bounds.room(spent, prompt), bounds.answer_length)
+
+    def _has_heard_enough(self, parser: BlockParser) -> bool:
+        """Whether what follows the block is of no use. It is, where all so far may turn out to be reasoning."""
+        if not parser.overrun:
+            return False
+        if self._reads_on is None:
+            return parser.length_after > _LOOKAHEAD
+        return not self._reads_on
+
+    def _finish(self, parser: BlockParser, ending: Ending, refusal: str = "") -> Flow[_Answer]:
+        is_whole = ending is Ending.WHOLE
+        yield from _show(parser, parser.finish(cut_off=not is_whole))
+        if ending is Ending.REFUSED:
+            return _Answer(text=refusal or parser.answer, stop=StopReason.REFUSAL)
+        if ending is Ending.FILTERED:
+            return _Answer(text=parser.answer, stop=StopReason.CONTENT_FILTER)
+        if parser.code is None:
+            return (yield from self._said(parser.answer, ending))
+        if not (is_whole or parser.closed):
+            return _Answer(text=parser.answer, code=parser.code, note=prompts.CODE_CUT_OFF)
+        code = parser.code if parser.other else source_of(parser.code)
+        yield Emit(news(EventType.PATCH if parser.other else EventType.CODE, code))
+        return _Answer(text=parser.answer, code=code, is_patch=bool(parser.other))
+
+    def _said(self, answer: str, ending: Ending) -> Flow[_Answer]:
+        """An answer without a block: words, or what wants to run in another form."""
+        if ending is Ending.CUT:
+            return _Answer(text=answer, note=prompts.TEXT_CUT_OFF, is_part=True)
+        text = said_in(answer)
+        if not text.strip():
+            return _Answer(text="", note=prompts.EMPTY_ANSWER)
+        if ending is Ending.UNKNOWN:
+            return _Answer(text=text, stop=StopReason.INCOMPLETE)
+        intent = intent_of(answer)
+        if intent is None:
+            return _Answer(text=text)
+        if intent.code is None or not self._is_python:
+            return _Answer(text=answer, note=prompts.NO_BLOCK.format(language=self._languages[0]))
+        yield Emit(news(EventType.CODE, intent.code))
+        return _Answer(text=answer, code=intent.code)
+
+    @property
+    def _is_python(self) -> bool:
+        """Whether blocks are in Python as such, and not marked by a word of the user's own."""
+        return self._languages[0].lower() in ALIASES
 
     def _estimate(self, messages: tuple[Message, ...], answer: str) -> TokenUsage:
         """Usage of a call that failed: none if it was refused before a word was written."""
@@ -140,22 +222,19 @@ class TurnTaker:
 
 def _asked_again(answer: _Answer) -> tuple[Entry, Entry]:
     """What was said, and why that does not do."""
-    text, note = answer.text, prompts.TEXT_CUT_OFF
+    text = answer.text
     if answer.code is not None:
-        text, note = f"{text[:_KEPT_OF_A_CUT_BLOCK]}\n[cut off]", prompts.CODE_CUT_OFF
+        text = f"{text[:_KEPT_OF_A_CUT_BLOCK]}\n[cut off]"
     elif not text.strip():
-        text, note = prompts.NO_WORDS, prompts.EMPTY_ANSWER
-    return Entry(kind=Kind.ANSWER, text=text), Entry(kind=Kind.NOTE, text=note)
+        text = prompts.NO_WORDS
+    return Entry(kind=Kind.ANSWER, text=text), Entry(kind=Kind.NOTE, text=answer.note)
 
 
-def _finish(parser: BlockParser, *, cut_off: bool) -> Flow[_Answer]:
-    yield from _show(parser.finish(cut_off=cut_off))
-    incomplete = cut_off and not parser.closed
-    if parser.code is not None and not incomplete:
-        yield Emit(Event(EventType.PATCH if parser.other else EventType.CODE, parser.code))
-    return _Answer(text=parser.answer, code=parser.code, is_patch=bool(parser.other), cut_off=incomplete)
-
-
-def _show(text: str) -> Flow[None]:
+def _show(parser: BlockParser, text: str) -> Flow[None]:
+    """What is new of an answer: reasoning, words, lines of its block."""
+    if thought := parser.take_reasoning():
+        yield Emit(news(EventType.THINKING, thought))
     if text:
-        yield Emit(Event(EventType.TEXT, text))
+        yield Emit(news(EventType.TEXT, text))
+    if code := parser.take_code():
+        yield Emit(news(EventType.CODE_DELTA, code))

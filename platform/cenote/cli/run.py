@@ -21,11 +21,21 @@ from cenote_security.printable import printable
 
 if TYPE_CHECKING:
     from cenote import CaveAgent
+    from cenote.agent import Event
+    from cenote.models import Model
     from cenote.runtime import Variable
 
-EPILOG = """The model's key comes from the environment variable of its provider, such as OPENAI_API_KEY.
+EPILOG = """The model's key comes from the environment variable of its provider, such as OPENAI_API_KEY. A server
+that is named with --base-url gets no key but that of --api-key.
 Exit status: 0 the agent answered, 1 it did not, 2 wrong usage, 4 the model or the jail is not available,
 130 Ctrl-C."""
+
+
+_PROGRESS = {
+    "code": "running the code",
+    "code_delta": "the model writes code",
+    "thinking": "the model is thinking",
+}
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -36,6 +46,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         default=os.environ.get("CENOTE_MODEL"),
         metavar="MODEL",
         help="a name that LiteLLM knows, such as openai/gpt-5 (default: CENOTE_MODEL)",
+    )
+    parser.add_argument(
+        "--base-url",
+        metavar="URL",
+        help="a server of OpenAI's interface, such as http://localhost:11434/v1; --model is then its name there",
+    )
+    parser.add_argument(
+        "--api-key",
+        metavar="KEY",
+        help="for that server, or the model's provider; others of this machine may see it: prefer the environment",
     )
     parser.add_argument(
         "--data",
@@ -60,12 +80,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 def handle(arguments: argparse.Namespace) -> int:
     from cenote import CaveAgent
-    from cenote.models import LiteLLMModel
     from cenote.runtime import PythonRuntime
     from cenote.skills import SkillWarning
 
     if not arguments.model:
         raise UsageError("which model? name one with --model, or set CENOTE_MODEL; `cenote demo` needs none")
+    model = model_from(arguments)
     screen = Screen()
     policy = policy_from(arguments)
     screen.progress("starting a jail")
@@ -76,7 +96,7 @@ def handle(arguments: argparse.Namespace) -> int:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", SkillWarning)
             agent = CaveAgent(
-                LiteLLMModel(model_id=arguments.model),
+                model,
                 runtime=runtime,
                 max_steps=arguments.max_steps,
                 skills_dir=arguments.skills,
@@ -84,6 +104,15 @@ def handle(arguments: argparse.Namespace) -> int:
         for warning in caught:
             screen.note(f"cenote: warning: {printable(str(warning.message))}")
         return asyncio.run(follow(agent, arguments.task, screen, as_json=arguments.json))
+
+
+def model_from(arguments: argparse.Namespace) -> Model:
+    """The model that the arguments name: at a server of one's own, or at the provider in its name."""
+    from cenote.models import LiteLLMModel, OpenAIServerModel
+
+    if arguments.base_url is not None:
+        return OpenAIServerModel(arguments.model, api_key=arguments.api_key, base_url=arguments.base_url)
+    return LiteLLMModel(arguments.model, arguments.api_key)
 
 
 def load_all(files: list[DataFile]) -> list[Variable]:
@@ -101,16 +130,33 @@ def load_all(files: list[DataFile]) -> list[Variable]:
 
 async def follow(agent: CaveAgent, task: str, screen: Screen, *, as_json: bool) -> int:
     """Prints the agent's events until it ends; OK only if it answered."""
+    from cenote.agent import StoppedEvent, StopReason
+
     transcript = Transcript(screen)
     status = ExitStatus.FAILED
     screen.progress("waiting for the model")
     async for event in agent.stream_events(task):
-        if event.type.value == "final_response":
+        kind = event.type.value
+        if isinstance(event, StoppedEvent) and event.stop_reason is StopReason.COMPLETED:
             status = ExitStatus.OK
         if as_json:
-            screen.line(json.dumps({"type": event.type.value, "content": event.content}))
+            screen.line(json.dumps({"type": kind, "content": event.content, **_facts(event)}))
         else:
             transcript.show(event)
-        screen.progress("running the code" if event.type.value == "code" else "waiting for the model")
+        screen.progress(_PROGRESS.get(kind, "waiting for the model"))
     screen.clear_progress()
     return status
+
+
+def _facts(event: Event) -> dict[str, object]:
+    """What the end of a run says besides its reason."""
+    from cenote.agent import StoppedEvent
+
+    if not isinstance(event, StoppedEvent):
+        return {}
+    usage = event.usage
+    return {
+        "steps": event.steps,
+        "elapsed": round(event.elapsed, 3),
+        "usage": {"prompt": usage.prompt, "cached": usage.cached, "completion": usage.completion},
+    }

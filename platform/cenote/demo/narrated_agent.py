@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from cenote.agent import AgentResponse, CaveAgent, ExecutionStatus
+from cenote.agent import AgentResponse, CaveAgent, ExecutionStatus, StoppedEvent, StopReason
 from cenote.demo.ledger import AgentRow
 from cenote.demo.meter import MeteredModel
 from cenote.models import Model
@@ -33,7 +33,9 @@ class NarratedAgent(CaveAgent):
             if event.type.value == "code":
                 code.append(event.content)
             if event.type.value == "final_response":
-                content, status = event.content, ExecutionStatus.SUCCESS
+                content = event.content
+            if isinstance(event, StoppedEvent) and event.stop_reason is StopReason.COMPLETED:
+                status = ExecutionStatus.SUCCESS
         self._seconds += time.perf_counter() - started
         return AgentResponse(
             content=content, status=status, code_snippets=code, steps_taken=self._meter.calls

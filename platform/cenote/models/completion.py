@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from cenote.models.credentials import Redact
 from cenote.models.errors import ModelResponseError
 from cenote.models.messages import Message
 from cenote.models.refusal import bounded, refusal_in_stream
+from cenote.models.turn import ReasoningDelta
 from cenote.models.usage import TokenUsage
 
 MAX_ANSWER = 8 * 2**20
@@ -17,23 +18,73 @@ MAX_ANSWER = 8 * 2**20
 MAX_TOKENS = 2**40
 """A server that reports more tokens than this for one call is not believed."""
 
+_REASONING = ("reasoning_content", "reasoning", "thinking")
+"""Members that hold what a model writes to itself: DeepSeek's, vLLM's and llama.cpp's; OpenRouter's and Ollama's."""
+
 MAX_SHOWN = 200
 """Characters of a malformed chunk that an error shows."""
 
 
+class _ToolCall:
+    """A call of a tool, as its pieces arrive."""
+
+    def __init__(self) -> None:
+        self.name: list[str] = []
+        self.arguments: list[str] = []
+
+    @property
+    def text(self) -> str:
+        arguments = "".join(self.arguments)
+        try:
+            given = json.loads(arguments)
+        except (ValueError, RecursionError):
+            given = arguments
+        return f"\n<tool_call>\n{json.dumps({'name': ''.join(self.name), 'arguments': given})}\n</tool_call>"
+
+
 class Completion:
-    """Takes chunks of the OpenAI chat completions format, streamed (`delta`) or whole (`message`)."""
+    """Takes chunks of the OpenAI chat completions format, streamed (`delta`) or whole (`message`).
+
+    on_progress: called when something of an answer arrives: text, reasoning, a call of a tool, its end.
+    """
 
     def __init__(self, redact: Redact) -> None:
         self._redact = redact  # for what errors show of the server's words
         self._parts: list[str] = []
         self._length = 0
+        self._reasoning = ""  # what `read` is yet to give out
+        self._calls: dict[int, _ToolCall] = {}
+        self.refusal = ""  # what a model that declines says instead of an answer: never a part of `text`
+        self.on_progress: Callable[[], None] = nothing
+        self.has_begun = False
         self.finish_reason: str | None = None
         self.usage: TokenUsage | None = None  # as reported; None until a chunk brings it
 
     @property
     def text(self) -> str:
         return "".join(self._parts)
+
+    @property
+    def has_answer(self) -> bool:
+        """Whether anything of an answer has arrived."""
+        return self._length > 0
+
+    def progress(self) -> None:
+        """The server has begun to answer, or goes on with it."""
+        self.has_begun = True
+        self.on_progress()
+
+    def read(self, chunk: object) -> list[str | ReasoningDelta]:
+        """As `absorb`, with the reasoning that the chunk adds."""
+        return self._with_reasoning(self.absorb(chunk))
+
+    def read_json(self, data: str) -> list[str | ReasoningDelta]:
+        """As `read`, for a chunk that is still JSON."""
+        return self._with_reasoning(self.absorb_json(data))
+
+    def _with_reasoning(self, text: str) -> list[str | ReasoningDelta]:
+        reasoning, self._reasoning = self._reasoning, ""
+        return [*([ReasoningDelta(reasoning)] if reasoning else []), *([text] if text else [])]
 
     def absorb_json(self, data: str) -> str:
         """As `absorb`, for a chunk that is still JSON."""
@@ -65,13 +116,53 @@ class Completion:
         if not isinstance(choice, Mapping):
             raise self._wrong("a choice", choice)
         reason = choice.get("finish_reason")
-        self.finish_reason = str(reason)[:100] if reason else self.finish_reason
+        if reason:
+            self.finish_reason = str(reason)[:100]
+            self.progress()
         delta = choice.get("delta") or choice.get("message") or {}
         if not isinstance(delta, Mapping):
             raise self._wrong("a delta", delta)
-        # Reasoning comes in members of its own (`reasoning_content`, `reasoning`); the answer is without it. A model
-        # that declines says why in `refusal`, instead of content: that is its answer.
-        return self._keep(self._content(delta.get("content")) or self._content(delta.get("refusal")))
+        self._reason(delta)
+        # A model that declines says why in `refusal`, instead of content.
+        if refusal := self._content(delta.get("refusal")):
+            self._count(refusal)
+            self.refusal += refusal
+        self._call(delta.get("tool_calls"))
+        return self._keep(self._content(delta.get("content")))
+
+    def _reason(self, delta: Mapping[str, object]) -> None:
+        """Reasoning comes in members of its own, or as parts of the content; the answer is without it."""
+        content = delta.get("content")
+        parts = content if isinstance(content, Sequence) and not isinstance(content, str) else ()
+        given = [delta.get(name) for name in _REASONING] + [_thinking(part) for part in parts]
+        # Some servers send it under two names.
+        if reasoning := next((text for text in given if isinstance(text, str) and text), ""):
+            self._count(reasoning)
+            self._reasoning += reasoning
+
+    def _call(self, calls: object) -> None:
+        """Takes down calls of tools, which a server may read out of the text itself, although none were offered."""
+        for call in calls if isinstance(calls, Sequence) and not isinstance(calls, str) else ():
+            function = call.get("function") if isinstance(call, Mapping) else None
+            if not isinstance(function, Mapping):
+                continue
+            index = call.get("index")
+            kept = self._calls.setdefault(index if isinstance(index, int) else len(self._calls), _ToolCall())
+            for text, into in (
+                (function.get("name"), kept.name),
+                (function.get("arguments"), kept.arguments),
+            ):
+                if isinstance(text, str) and text:
+                    self._count(text)
+                    into.append(text)
+
+    def close_tool_calls(self) -> str:
+        """The answer is over: what its calls of tools add to the text, in the form in which models write them.
+
+        Empty where there are none.
+        """
+        calls, self._calls = self._calls, {}
+        return self._keep("".join(call.text for call in calls.values()))
 
     def _content(self, content: object) -> str:
         """Text of a content member: a string, null, or a list of typed parts of which only text counts."""
@@ -83,11 +174,15 @@ class Completion:
 
     def _keep(self, text: str) -> str:
         if text:
-            self._length += len(text)
-            if self._length > MAX_ANSWER:
-                raise ModelResponseError(f"the answer is longer than {MAX_ANSWER} characters")
+            self._count(text)
             self._parts.append(text)
         return text
+
+    def _count(self, text: str) -> None:
+        self._length += len(text)
+        if self._length > MAX_ANSWER:
+            raise ModelResponseError(f"the answer is longer than {MAX_ANSWER} characters")
+        self.progress()
 
     def _wrong(self, what: str, value: object) -> ModelResponseError:
         return ModelResponseError(f"the server sent {what} of the wrong shape: {self._show(repr(value))}")
@@ -132,3 +227,17 @@ def _count(value: object) -> int | None:
 def _part(part: object) -> str:
     text = part.get("text") if isinstance(part, Mapping) and part.get("type") == "text" else ""
     return text if isinstance(text, str) else ""
+
+
+def _thinking(part: object) -> str:
+    """The reasoning in a part of a content, as Mistral's and Anthropic's models have it."""
+    if not (isinstance(part, Mapping) and part.get("type") in ("thinking", "reasoning")):
+        return ""
+    thinking = part.get("thinking") or part.get("text")
+    if isinstance(thinking, Sequence) and not isinstance(thinking, str):
+        thinking = "".join(map(_part, thinking))
+    return thinking if isinstance(thinking, str) else ""
+
+
+def nothing() -> None:
+    """No limit of time depends on this completion."""

@@ -13,9 +13,6 @@ from typing import Protocol
 from cenote.models.completion import Completion
 from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
 
-_UNFINISHED = "Stream ended before a finish_reason"
-"""LiteLLM's words for it, which it gives no type of its own: an answer is an interrupted one where they change."""
-
 _SECRET = re.compile("KEY|TOKEN|SECRET")
 
 _LOGGERS = ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy")
@@ -33,6 +30,7 @@ class LiteLLMStream(Protocol):
     intermittent_finish_reason: str | None
 
     def __aiter__(self) -> AsyncGenerator[LiteLLMChunk, None]: ...
+    async def __anext__(self) -> LiteLLMChunk: ...
     async def aclose(self) -> None: ...
 
 
@@ -68,27 +66,26 @@ def missing_keys(model_id: str, provider: str | None) -> list[str]:
 
 
 def is_whole(stream: LiteLLMStream, failure: ModelError) -> bool:
-    """Whether an answer is all there although LiteLLM has failed: the line was lost behind its finish reason, or the
-    server has ended it properly without one, which other clients take for an answer, and LiteLLM no longer does.
-    """
-    if not isinstance(failure, ModelUnavailableError):
-        return False
-    return bool(_finish_reason(stream)) or _UNFINISHED in str(failure)
+    """Whether an answer is all there although LiteLLM has failed: the line was lost after its finish reason."""
+    return isinstance(failure, ModelUnavailableError) and bool(_finish_reason(stream))
 
 
 def keep_to_the_facts(stream: LiteLLMStream, completion: Completion) -> None:
     """Takes back what LiteLLM made up at the end of a stream: a finish reason, a usage of its own counting.
 
-    Raises ModelResponseError when the server sent nothing that LiteLLM took for an answer.
+    Raises ModelUnavailableError for an answer that ended without a finish reason: its end may be missing;
+    ModelResponseError when the server sent nothing that LiteLLM took for an answer.
     """
     if not any(getattr(chunk, "usage", None) for chunk in stream.chunks):
         completion.usage = None
     if (reason := _finish_reason(stream)) is None:
         completion.finish_reason = None
-        if not completion.text:
+        if not completion.has_answer:
             raise ModelResponseError("the server sent no answer; is `api_base` right? Many end in /v1")
-    elif completion.finish_reason is None:  # LiteLLM was yet to pass it on
-        completion.finish_reason = reason
+        raise ModelUnavailableError(
+            "the stream ended before the answer did: the server gave no finish reason"
+        )
+    completion.finish_reason = reason  # LiteLLM makes `stop` of what it does not know, and of `error`
 
 
 def _finish_reason(stream: LiteLLMStream) -> str | None:

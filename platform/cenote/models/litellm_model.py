@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from cenote.models.base import closing
 from cenote.models.completion import Completion, wire_messages
 from cenote.models.credentials import Credentials
 from cenote.models.messages import Message
 from cenote.models.remote import RemoteModel
+from cenote.models.request_parameters import check_addresses, one_address
 from cenote.models.retry import RetryPolicy
 from cenote.models.retrying import Waits
+from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
 
 if TYPE_CHECKING:
@@ -54,19 +56,20 @@ class LiteLLMModel(RemoteModel):
                 f"these parameters are set by Cenote itself: {', '.join(sorted(own))}; "
                 f"retries are set by retry=RetryPolicy(attempts=...)"
             )
+        check_addresses(parameters)
+        one_address(**{name: parameters.get(name) for name in ("api_base", "base_url")})
         secret = {name: value for name, value in parameters.items() if _is_secret(name, value)}
-        super().__init__(model_id, Credentials(api_key, secret), retry, waits)
+        super().__init__(model_id, Credentials(api_key, secret), retry, waits, idle_timeout)
         self._provider = custom_llm_provider
         self._parameters = {name: value for name, value in parameters.items() if name not in secret}
         self._connect_timeout = connect_timeout
-        self._idle_timeout = idle_timeout
 
     def __repr__(self) -> str:
         return f"LiteLLMModel(model_id={self.model_id!r}, custom_llm_provider={self._provider!r})"
 
     async def _exchange(
         self, messages: Sequence[Message], completion: Completion
-    ) -> AsyncGenerator[str, None]:
+    ) -> AsyncGenerator[str | ReasoningDelta, None]:
         import asyncio
 
         from cenote.models.litellm_errors import model_error, without_key
@@ -76,10 +79,11 @@ class LiteLLMModel(RemoteModel):
         stream: LiteLLMStream | None = None
         try:
             stream = await library.acompletion(**self._arguments(messages))
-            async with aclosing(stream):
+            completion.progress()
+            async with closing(stream):
                 async for chunk in stream:
-                    if delta := completion.absorb(chunk.model_dump()):
-                        yield delta
+                    for piece in completion.read(chunk.model_dump()):
+                        yield piece
         except Exception as error:  # noqa: BLE001 (providers' adapters raise anything)
             failure = model_error(error, self.redact)
             if stream is None and not (self._credentials.api_key or self._credentials.extra):

@@ -6,19 +6,22 @@ import json
 import os
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from cenote.models.base import closing, released
 from cenote.models.completion import Completion, wire_messages
 from cenote.models.credentials import Credentials
 from cenote.models.errors import ModelResponseError, ModelUnavailableError, missing_key
 from cenote.models.messages import Message
 from cenote.models.refusal import read_refusal
 from cenote.models.remote import RemoteModel
+from cenote.models.request_parameters import check_parameters, one_address
 from cenote.models.response_body import read_answer, read_error
 from cenote.models.retry import RetryPolicy, retry_after
 from cenote.models.retrying import Waits
+from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
 
@@ -29,6 +32,22 @@ if TYPE_CHECKING:
 
 OPENAI_URL = "https://api.openai.com/v1"
 
+_SETTINGS = (
+    "api_key",
+    "api_base",
+    "base_url",
+    "connect_timeout",
+    "idle_timeout",
+    "timeout",
+    "retry",
+    "headers",
+    "extra_headers",
+    "default_headers",
+    "organization",
+    "project",
+    "extra_body",
+    "trust_env",
+)
 _PATH = "/chat/completions"
 _OWN_PARAMETERS = frozenset({"model", "messages", "stream", "stream_options", "n", "max_retries"})
 
@@ -37,13 +56,18 @@ class OpenAIServerModel(RemoteModel):
     """Streams chat completions over HTTP.
 
     api_key: None sends no key, except to OpenAI itself, which gets `OPENAI_API_KEY` when that is set.
-    base_url: up to and without `/chat/completions`; None is OpenAI.
+    base_url, or api_base: up to and without `/chat/completions`. None is what OPENAI_BASE_URL (or OPENAI_API_BASE)
+        says, and else OpenAI.
     connect_timeout, idle_timeout: seconds to connect, and for each further piece of an answer.
-    timeout, extra_headers, extra_body: what OpenAI's own client calls `idle_timeout`, `headers` and `parameters`.
+    timeout, extra_headers, default_headers: what OpenAI's own client calls `idle_timeout` and `headers`.
+    organization, project: sent in the headers that OpenAI has for them.
     retry: when to ask again while nothing of an answer has arrived.
     headers: sent along; treated as secret, as the key is.
     trust_env: whether proxies and certificates named in the environment are used.
-    parameters: sent along in the request, such as `temperature=0.2`, `max_tokens=2000`.
+    parameters: sent along in the request, such as `temperature=0.2`, `max_tokens=2000`. extra_body: further ones,
+        which no other server knows.
+
+    Raises UsageError for a keyword that is neither a setting nor a known request parameter.
     """
 
     def __init__(
@@ -60,25 +84,35 @@ class OpenAIServerModel(RemoteModel):
         waits: Waits | None = None,
         timeout: float | None = None,
         extra_headers: Mapping[str, str] | None = None,
+        default_headers: Mapping[str, str] | None = None,
+        organization: str | None = None,
+        project: str | None = None,
         extra_body: Mapping[str, object] | None = None,
+        api_base: str | None = None,
         **parameters: object,
     ) -> None:
         check_seconds(timeout, "timeout")
+        named = {name: value for name, value in parameters.items() if name not in _OWN_PARAMETERS}
+        check_parameters(named, _SETTINGS)
         parameters |= extra_body or {}
         if own := _OWN_PARAMETERS & parameters.keys():
             raise UsageError(
                 f"these request parameters are set by Cenote itself: {', '.join(sorted(own))}; "
                 f"retries are set by retry=RetryPolicy(attempts=...)"
             )
-        if api_key is None and base_url is None:
+        address = one_address(base_url=base_url, api_base=api_base)
+        if api_key is None and address is None:
             api_key = os.environ.get("OPENAI_API_KEY")
-        super().__init__(
-            model_id, Credentials(api_key, {**(headers or {}), **(extra_headers or {})}), retry, waits
-        )
-        self._base_url = _clean_url(base_url or OPENAI_URL)
+        sent = {**(headers or {}), **(default_headers or {}), **(extra_headers or {})}
+        sent |= {
+            name: value
+            for name, value in (("openai-organization", organization), ("openai-project", project))
+            if value is not None
+        }
+        super().__init__(model_id, Credentials(api_key, sent), retry, waits, timeout or idle_timeout)
+        self._base_url = _clean_url(address or _usual_address())
         self._parameters = parameters
         self._connect_timeout = connect_timeout
-        self._idle_timeout = timeout or idle_timeout
         self._trust_env = trust_env
         self._tls: ssl.SSLContext | None = (
             None  # made at the first request: loading the certificates takes time
@@ -95,7 +129,7 @@ class OpenAIServerModel(RemoteModel):
 
     async def _exchange(
         self, messages: Sequence[Message], completion: Completion
-    ) -> AsyncGenerator[str, None]:
+    ) -> AsyncGenerator[str | ReasoningDelta, None]:
         import httpx  # slow to import
 
         if self._base_url == OPENAI_URL and not self._has_key():
@@ -104,9 +138,10 @@ class OpenAIServerModel(RemoteModel):
             )
         try:
             # A client of its own for each request: a client is bound to one event loop, a model is not.
-            async with self._client() as client, self._post(client, messages) as response:
+            async with released(self._client()) as client, released(self._post(client, messages)) as response:
                 await self._check(response)
-                async with aclosing(read_answer(response, completion)) as deltas:
+                completion.progress()
+                async with closing(read_answer(response, completion)) as deltas:
                     async for delta in deltas:
                         yield delta
         except httpx.RequestError as error:
@@ -149,7 +184,10 @@ class OpenAIServerModel(RemoteModel):
         """Raises the error that a response other than an answer amounts to."""
         if response.status_code != 200:
             wait = retry_after(response.headers, time.time())
-            raise read_refusal(response.status_code, await read_error(response), wait).error(self.redact)
+            refusal = read_refusal(response.status_code, await read_error(response), wait)
+            error = refusal.error(self.redact)
+            error.message = f"{self.base_url}: {error.message}"
+            raise error
         if "text/html" in response.headers.get("content-type", ""):
             raise ModelResponseError(
                 f"{self.base_url} answered with a web page; is the base URL right? Many end in /v1"
@@ -162,13 +200,17 @@ class OpenAIServerModel(RemoteModel):
         if isinstance(error, httpx.ConnectTimeout):
             what = f"no connection within {self._connect_timeout:g} s (connect_timeout)"
         elif isinstance(error, httpx.TimeoutException):
-            what = f"nothing received for {self._idle_timeout:g} s (idle_timeout)"
+            what = f"no piece of an answer for {self._idle_timeout:g} s (idle_timeout)"
         return ModelUnavailableError(f"{self.base_url}: {self.redact(what)}")
 
 
+def _usual_address() -> str:
+    """Where OpenAI's own clients go when they are given no address."""
+    named = (os.environ.get(name, "").strip() for name in ("OPENAI_BASE_URL", "OPENAI_API_BASE"))
+    return next(filter(None, named), OPENAI_URL)
+
+
 def _clean_url(base_url: str) -> str:
-    if not isinstance(base_url, str):
-        raise UsageError(f"base_url is a text, not {base_url!r:.100}")
     url = base_url.strip().rstrip("/").removesuffix(_PATH)
     if not url.startswith(("http://", "https://")):
         raise UsageError("base_url starts with http:// or https://, e.g. http://localhost:8000/v1")

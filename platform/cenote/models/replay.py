@@ -7,11 +7,11 @@ from collections.abc import AsyncGenerator, Sequence
 from os import PathLike
 from pathlib import Path
 
-from cenote.models.base import Model, closing
+from cenote.models.base import Model, ReasoningModel, closing, reasoned
 from cenote.models.errors import ReplayMismatchError, ScriptExhaustedError
 from cenote.models.messages import Message
 from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
-from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut
+from cenote.models.turn import ModelChunk, ModelTurn, ReasonedChunk, check_chunk_size, cut
 from cenote_security.errors import UsageError
 
 MAX_DIFF = 4_000
@@ -52,7 +52,7 @@ class ReplayModel(Model):
 
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         turn = self._take(tuple(messages))
-        for piece in cut(turn.text, self._chunk_size):
+        for piece in cut(turn, self._chunk_size):
             yield piece
         yield turn
 
@@ -70,7 +70,7 @@ class ReplayModel(Model):
         )
 
 
-class RecordingModel(Model):
+class RecordingModel(ReasoningModel):
     """Another model, whose finished turns are written down. Its credentials are cut out of what is written.
 
     Turns that fail or are closed before their end are not recorded.
@@ -90,9 +90,9 @@ class RecordingModel(Model):
     def redact(self, text: str) -> str:
         return self._model.redact(text)
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+    async def stream_with_reasoning(self, messages: Sequence[Message]) -> AsyncGenerator[ReasonedChunk, None]:
         sent = tuple(messages)
-        async with closing(self._model.stream(sent)) as chunks:
+        async with closing(reasoned(self._model, sent)) as chunks:
             async for chunk in chunks:
                 if isinstance(chunk, ModelTurn):
                     self._keep(sent, chunk)

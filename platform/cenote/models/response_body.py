@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from cenote.models.base import closing
 from cenote.models.completion import MAX_ANSWER, Completion
 from cenote.models.errors import ModelResponseError, ModelUnavailableError
 from cenote.models.sse import EventParser
+from cenote.models.turn import ReasoningDelta
 
 if TYPE_CHECKING:
     import httpx
@@ -20,37 +21,44 @@ _LAST_EVENT = "[DONE]"
 _PAGE = "a web page came instead of an answer; is the base URL right? Many end in /v1"
 
 
-async def read_answer(response: httpx.Response, completion: Completion) -> AsyncGenerator[str, None]:
-    """Feeds the answer to `completion` and yields the pieces of its text.
+async def read_answer(
+    response: httpx.Response, completion: Completion
+) -> AsyncGenerator[str | ReasoningDelta, None]:
+    """Feeds the answer to `completion` and yields the pieces of its text and of its reasoning.
 
     A server that answers a streaming request with one JSON document is understood, too.
     """
     if response.headers.get("content-type", "").startswith("application/json"):
-        yield await _whole(response, completion)
+        for piece in await _whole(response, completion):
+            yield piece
         return
-    async with aclosing(_events(response, completion)) as events:
+    async with closing(_events(response, completion)) as events:
         async for event in events:
             if event.strip() == _LAST_EVENT:
                 return
-            if delta := completion.absorb_json(event):
-                yield delta
+            for piece in completion.read_json(event):
+                yield piece
     if completion.finish_reason is None:
         raise ModelUnavailableError("the connection ended in the middle of the answer")
 
 
 async def read_error(response: httpx.Response) -> str:
     """The beginning of an error response."""
-    return (await _read(response, MAX_ERROR_BODY)).decode("utf-8", "replace")
+    body, _ = await _read(response, MAX_ERROR_BODY)  # what went wrong after it says less than what it says
+    return body.decode("utf-8", "replace")
 
 
-async def _whole(response: httpx.Response, completion: Completion) -> str:
-    body = await _read(response, MAX_ANSWER)
+async def _whole(response: httpx.Response, completion: Completion) -> list[str | ReasoningDelta]:
+    body, failure = await _read(response, MAX_ANSWER)
     if _is_markup(body):
         raise ModelResponseError(_PAGE)
-    text = completion.absorb_json(body.decode("utf-8", "replace"))
-    if completion.finish_reason is None and not text:
+    try:
+        pieces = completion.read_json(body.decode("utf-8", "replace"))
+    except ModelResponseError as error:
+        raise failure or error from None
+    if completion.finish_reason is None and not pieces:
         raise ModelResponseError("the server sent JSON that holds no answer")
-    return text
+    return pieces
 
 
 async def _events(response: httpx.Response, completion: Completion) -> AsyncGenerator[str, None]:
@@ -78,11 +86,17 @@ def _is_markup(body: bytes) -> bool:
     return body.lstrip().startswith(b"<")
 
 
-async def _read(response: httpx.Response, limit: int) -> bytes:
-    """At most `limit` bytes of the body; what is beyond is not read."""
+async def _read(response: httpx.Response, limit: int) -> tuple[bytes, httpx.RequestError | None]:
+    """At most `limit` bytes of the body, and how the connection failed if it did; what is beyond is not read."""
+    import httpx
+
     body = bytearray()
-    async for part in response.aiter_bytes():
-        body += part
-        if len(body) >= limit:
-            break
-    return bytes(body[:limit])
+    failure = None
+    try:
+        async for part in response.aiter_bytes():
+            body += part
+            if len(body) >= limit:
+                break
+    except httpx.RequestError as error:
+        failure = error
+    return bytes(body[:limit]), failure

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 
+from cenote.models.base import closing
 from cenote.models.errors import ModelInterruptedError, ModelUnavailableError
 from cenote.models.retry import RetryPolicy
-from cenote.models.turn import ModelChunk
+from cenote.models.turn import ReasonedChunk
 
-Attempt = Callable[[], AsyncGenerator[ModelChunk, None]]
+Attempt = Callable[[], AsyncGenerator[ReasonedChunk, None]]
 """Sends the request once and yields its answer; raises ModelUnavailableError where another try may help."""
 
 
@@ -31,7 +31,7 @@ class Waits:
 
 async def stream_with_retries(
     attempt: Attempt, policy: RetryPolicy, waits: Waits
-) -> AsyncGenerator[ModelChunk, None]:
+) -> AsyncGenerator[ReasonedChunk, None]:
     """The chunks of the first attempt that gets through.
 
     Only an attempt that delivered nothing is repeated: text that a consumer has seen, parsed or run cannot be
@@ -41,7 +41,7 @@ async def stream_with_retries(
     while True:
         partial: list[str] = []
         try:
-            async with aclosing(attempt()) as chunks:
+            async with closing(attempt()) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, str):
                         partial.append(chunk)

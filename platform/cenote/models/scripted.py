@@ -8,7 +8,7 @@ from cenote.models.base import Model
 from cenote.models.errors import ModelInterruptedError, ScriptExhaustedError
 from cenote.models.estimate import estimate_usage
 from cenote.models.messages import Message
-from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut
+from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut, pieces
 from cenote_security.errors import UsageError
 
 Line = str | ModelTurn | Exception | Callable[[Sequence[Message]], str | ModelTurn]
@@ -48,11 +48,11 @@ class ScriptedModel(Model):
     async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
         turn = self._next(tuple(messages))
         if isinstance(turn, ModelInterruptedError):
-            for piece in cut(turn.partial, self._chunk_size):
+            for piece in pieces(turn.partial, self._chunk_size):
                 yield piece
         if isinstance(turn, Exception):
             raise turn
-        for piece in cut(turn.text, self._chunk_size):
+        for piece in cut(turn, self._chunk_size):
             yield piece
         yield turn
 

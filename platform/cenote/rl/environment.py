@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypedDict
 
-from cenote.agent.block_parser import BlockParser
+from cenote.agent.block_parser import ALIASES, BlockParser
+from cenote.agent.intended_code import intent_of, source_of
 from cenote.agent.observation import NOTHING, cut, observe
 from cenote.runtime.final_state import FinalState, Score, check_score, scored
 from cenote.runtime.sync import PythonRuntime
@@ -20,6 +22,7 @@ from cenote_security.errors import (
     MalformedValueError,
     NotTransferableError,
     RolledBackError,
+    UnavailableError,
     UnknownNameError,
     UnsafeValueError,
     UsageError,
@@ -34,6 +37,27 @@ MAX_OBSERVATION: Final = 5_000
 
 EPISODES_PER_RUNTIME: Final = 500
 """Then another runtime is made: a runtime's record of its steps grows."""
+
+
+_SEEDING: Final = """\
+import sys as _cenote_sys
+import random as _cenote_random
+_cenote_random.seed({seed})
+if "numpy.random" in _cenote_sys.modules:
+    _cenote_sys.modules["numpy.random"].seed({seed})
+if "torch" in _cenote_sys.modules:
+    _cenote_sys.modules["torch"].manual_seed({seed})
+del _cenote_sys, _cenote_random
+"""
+_SEEDING_RANDOM_ALONE: Final = """\
+import random as _cenote_random
+_cenote_random.seed({seed})
+del _cenote_random
+"""
+"""For runtimes whose rules refuse the other one. Where they refuse `random` too, no code can draw from it."""
+
+MAX_SEED: Final = 2**32
+"""numpy takes seeds below it."""
 
 
 _WORTHLESS: Final = (
@@ -83,7 +107,10 @@ class Environment:
 
     task: what `reset` gives, the first observation. make_runtime: makes a runtime with what the task needs; its state
     when it is given is where each episode begins. score: of the final state, as a reward. max_steps: of one episode.
-    python_block_identifier: info string of the blocks that are code.
+    python_block_identifier: info string of the blocks that are code. seed: of the seeds of the episodes. Each episode
+    begins with `random`, `numpy.random` and torch seeded: no two draw the same numbers, and the same episode of an
+    environment with the same seed draws them again. What code seeds by itself, or takes from
+    `random.SystemRandom`, `secrets` or `numpy.random.default_rng()` without a seed, is not covered.
     """
 
     def __init__(
@@ -94,7 +121,9 @@ class Environment:
         max_steps: int = 10,
         *,
         python_block_identifier: str = "python",
+        seed: int = 0,
     ) -> None:
+        _check_seed(seed)
         if max_steps < 1:
             raise UsageError(f"an episode has at least one step, not {max_steps!r}")
         check_score(score)
@@ -105,7 +134,14 @@ class Environment:
         self._language = python_block_identifier
         self._runtime: PythonRuntime | None = None
         self._episodes = 0
+        self._seeds = Random(seed)
+        self._seed = 0
         self._episode: _Episode | None = None
+
+    @property
+    def seed(self) -> int:
+        """Of the present episode: `reset(seed=...)` begins one that draws the same numbers."""
+        return self._seed
 
     @property
     def runtime(self) -> PythonRuntime:
@@ -114,18 +150,24 @@ class Environment:
             raise UsageError("there is no episode; call reset() first")
         return self._runtime
 
-    def reset(self) -> str:
+    def reset(self, *, seed: int | None = None) -> str:
         """Begins an episode in the state that the runtime was made in: milliseconds, by going back to a snapshot.
+
+        seed: of its random numbers; None takes the next one of the environment's.
 
         Where that is not kept any more, or the runtime is lost, another one is made. Raises what `make_runtime`
         raises, and UnavailableError when its state cannot be kept.
         """
+        if seed is not None:
+            _check_seed(seed)
         if self._runtime is None or not self._back_at_start(self._runtime):
             self.close()
             self._runtime = self._make_runtime()
             self._runtime.snapshot(_START)
             self._episodes = 0
         self._episodes += 1
+        self._seed = self._seeds.randrange(MAX_SEED) if seed is None else seed
+        _plant(self._runtime, self._seed)
         self._episode = _Episode()
         return self.task
 
@@ -145,10 +187,17 @@ class Environment:
         parser.feed(action)
         parser.finish(cut_off=False)
         try:
-            return self._act(episode, runtime, parser.answer, parser.code)
+            return self._act(episode, runtime, parser.answer, self._code_of(parser))
         except CenoteError as error:
             episode.done = True
             return Transition("", 0.0, True, _info(failure=f"{type(error).__name__}: {error}"))
+
+    def _code_of(self, parser: BlockParser) -> str | None:
+        """What of an answer an agent would run, in whatever form."""
+        if parser.code is not None:
+            return source_of(parser.code)
+        intent = intent_of(parser.answer) if self._language.lower() in ALIASES else None
+        return None if intent is None else intent.code
 
     def close(self) -> None:
         """Ends the runtime. Closing twice is fine; `reset` makes another one."""
@@ -195,6 +244,21 @@ class Environment:
             return scored(self._score, FinalState(runtime)) or 0.0
         except _WORTHLESS:
             return 0.0
+
+
+def _check_seed(seed: object) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < MAX_SEED:
+        raise UsageError(f"a seed is a whole number from 0 to {MAX_SEED - 1}, not {seed!r:.100}")
+
+
+def _plant(runtime: PythonRuntime, seed: int) -> None:
+    """Seeds the generators that there are. Raises UnavailableError where that cannot be done."""
+    for code in (_SEEDING, _SEEDING_RANDOM_ALONE):
+        error = runtime.execute(code.format(seed=seed)).error
+        if error is None:
+            return
+        if error.reason != "policy":
+            raise UnavailableError(f"the random numbers of the episode cannot be seeded: {error.message}")
 
 
 def _shown(result: ExecutionResult, code: str) -> str:

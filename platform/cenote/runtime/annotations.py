@@ -14,6 +14,10 @@ _MAX_LENGTH = 200
 """Characters of one annotation; longer ones are aliases spelled out, and are cut."""
 
 
+_GENERICS = frozenset({"builtins", "collections", "collections.abc", "contextlib", "re", "types", "typing"})
+"""Modules whose generic classes are what a library's signature is made of, and are known everywhere."""
+
+
 def render(annotation: object) -> str:
     """An annotation as one would write it today: `list[Item] | None`, without module names; bounded."""
     text = _render(annotation)
@@ -26,6 +30,8 @@ def classes_in(annotation: object) -> Iterator[type]:
     origin = typing.get_origin(annotation)
     if isinstance(annotation, type) and origin is None:
         yield annotation
+    elif isinstance(origin, type) and origin.__module__ not in _GENERICS:
+        yield origin  # of a class that is generic itself: `Box[int]`
     if origin is not typing.Literal:
         for argument in typing.get_args(annotation):
             for part in argument if isinstance(argument, list) else [argument]:

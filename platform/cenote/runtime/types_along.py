@@ -30,28 +30,36 @@ def types_along(items: Iterable[Injectable]) -> dict[str, type]:
     """The classes by name; of two with one name, the one nearest to the items."""
     found: dict[str, type] = {}
     seen: set[type] = set()
-    waiting = deque(cls for item in items for cls in _named_by(item))
+    waiting = deque((cls, _stays(item, cls)) for item in items for cls in _named_by(item))
     while waiting and len(found) < MAX_CLASSES:
-        cls = waiting.popleft()
+        cls, stays = waiting.popleft()
         if cls in seen or not is_foreign(cls):
             continue
         seen.add(cls)
         if cls.__name__.isidentifier():
             found.setdefault(cls.__name__, cls)
-        waiting.extend(_mentioned_by_class(cls))
+        # What stays in the client keeps its own machinery there.
+        mentioned = () if stays else _mentioned_by_class(cls)
+        waiting.extend((each, False) for each in mentioned)
     return found
 
 
 def _named_by(item: Injectable) -> Iterator[type]:
     if isinstance(item, Function):
         mentioned = _mentioned(item.func)
-        yield from _records(mentioned) if item.host else mentioned
+        # By value, a service's class would bring its code along, and what that refers to.
+        yield from _records(mentioned) if item.host and item.by_value else mentioned
     elif isinstance(item, Type):
         yield from _mentioned_by_class(item.value)
     elif item.host:
         yield from _records(_mentioned_by_class(type(item.value)))
     elif not is_agent(item.value) and not isinstance(item.value, ObjectReference):
         yield from _held(item.value, DEPTH)
+
+
+def _stays(item: Injectable, cls: type) -> bool:
+    """Whether a class is there by name alone: a plain one in the signature of what runs in the client."""
+    return isinstance(item, Function) and item.host and not declares_fields(cls)
 
 
 def _records(classes: Iterable[type]) -> Iterator[type]:

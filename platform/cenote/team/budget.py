@@ -16,6 +16,13 @@ NANO = 10**9
 """Nanodollars in a dollar: money is counted in whole numbers, which add up exactly."""
 
 
+DEFAULT_ANSWER = 4096
+"""Tokens of an answer that are reserved where the budget is large."""
+
+MAX_SHARE = 0.1
+"""Of a budget, what is reserved for one answer: with more, a small budget would end with most of it unspent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
     """What all agents of a team may use together; None is no limit.
@@ -27,7 +34,8 @@ class Budget:
     agents: at once; those that a fan-out makes count while they are there.
     depth: levels of agents; 1 is a lead without sub-agents.
     seconds: wall time, from the first task on.
-    answer: tokens that are reserved for the answer of one call. A longer answer is cut off.
+    answer: tokens that are reserved for the answer of one call. A longer answer is cut off. None is 4096, or a tenth
+        of the budget where that is less.
     """
 
     tokens: int | None = None
@@ -35,7 +43,7 @@ class Budget:
     agents: int | None = None
     depth: int | None = None
     seconds: float | None = None
-    answer: int = 4096
+    answer: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("tokens", "cost", "agents", "depth"):
@@ -47,8 +55,21 @@ class Budget:
                     f"at most {most}"
                 )
         check_seconds(self.seconds, "a budget's seconds")
-        if not isinstance(self.answer, int) or not 1 <= self.answer <= MAX_COUNT:
-            raise UsageError(f"a budget's answer is from one token to {MAX_COUNT}, not {self.answer!r}")
+        if self.answer is not None and not (isinstance(self.answer, int) and 1 <= self.answer <= MAX_COUNT):
+            raise UsageError(
+                f"a budget's answer is from one token to {MAX_COUNT}, or None, not {self.answer!r}"
+            )
+
+    def reserve(self, token: int = 0) -> int:
+        """Tokens that are reserved for an answer. token: what one of them costs at most, in nanodollars."""
+        if self.answer is not None:
+            return self.answer
+        limits = [DEFAULT_ANSWER]
+        if self.tokens is not None:
+            limits.append(int(self.tokens * MAX_SHARE))
+        if self.cost is not None and token:
+            limits.append(int(self.cost * NANO * MAX_SHARE / token))
+        return max(min(limits), 1)
 
     @property
     def is_limited(self) -> bool:

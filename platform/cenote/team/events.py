@@ -25,6 +25,9 @@ class Broadcast:
         self._listeners: list[Callable[[TeamEvent], None]] = []
 
     def tell(self, agent: str, event: Event) -> None:
+        """What is only of use while it happens stays with the agent, as does the account at a run's end."""
+        if event.type.is_passing or event.type is EventType.STOPPED:
+            return
         for listener in tuple(self._listeners):
             listener(TeamEvent(agent, event.type, event.content))
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from cenote import tokens
-from cenote.models import Message, Model, ModelChunk, ModelError, ModelTurn, TokenUsage, estimate_usage
-from cenote.models.base import closing
+from cenote.models import Message, Model, ModelError, ModelTurn, TokenUsage, estimate_usage
+from cenote.models.base import ReasoningModel, closing, reasoned
 from cenote.models.prices import Price
+from cenote.models.turn import ReasonedChunk, ReasoningDelta
 from cenote.team.budget import Amount, Budget
 
 CUT_OFF = "length"
@@ -39,7 +40,7 @@ class Payer(Protocol):
         """What the call cost in the end."""
 
 
-class MeteredModel(Model):
+class MeteredModel(ReasoningModel):
     """Reserves before each call, cuts an answer off that outgrows its reservation, settles with the real usage.
 
     Prompts are estimated with the tokenizer that fits best, and by as much more as this model's server has
@@ -57,7 +58,7 @@ class MeteredModel(Model):
     def redact(self, text: str) -> str:
         return self._model.redact(text)
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+    async def stream_with_reasoning(self, messages: Sequence[Message]) -> AsyncGenerator[ReasonedChunk, None]:
         """Raises BudgetExceededError where the budget does not cover the call, before anything is sent."""
         estimate = self._estimate(messages)
         ticket = await self._treasury.reserve(self._amount(estimate))
@@ -65,8 +66,11 @@ class MeteredModel(Model):
         turn: ModelTurn | None = None
         used: TokenUsage | None = None
         try:
-            async with closing(self._model.stream(messages)) as chunks:
+            async with closing(reasoned(self._model, messages)) as chunks:
                 async for chunk in chunks:
+                    if isinstance(chunk, ReasoningDelta):
+                        yield chunk
+                        continue
                     turn = chunk if isinstance(chunk, ModelTurn) else answer.take(chunk, messages)
                     if turn is not None:
                         used = turn.usage
@@ -88,7 +92,8 @@ class MeteredModel(Model):
         if not self._treasury.budget.counts_tokens:
             return TokenUsage()
         prompt = math.ceil(tokens.count_messages(messages, self.model_id) * self._excess)
-        return TokenUsage(prompt=prompt, completion=self._treasury.budget.answer)
+        token = 0 if self._price is None else self._price.nanodollars(TokenUsage(completion=1000)) // 1000
+        return TokenUsage(prompt=prompt, completion=self._treasury.budget.reserve(token))
 
     def _amount(self, usage: TokenUsage) -> Amount:
         nanodollars = 0 if self._price is None else self._price.nanodollars(usage)

@@ -35,13 +35,21 @@ class Transcript:
     def show(self, event: Event) -> None:
         """Prints one event; a final answer that was already streamed as text is not printed twice."""
         kind = event.type.value
-        if kind == "text":
+        if kind == "stopped":
+            self._stopped(event.content)
+        elif kind == "text":
             self._say(event.content)
         elif kind in ("final_response", "max_steps_reached") and event.content.strip() == self._said.strip():
             self._screen.end_line()
             self._said = ""
         elif kind in BLOCKS:
             self._block(*BLOCKS[kind], event.content)
+
+    def _stopped(self, reason: str) -> None:
+        """How a run ended that has no answer, unless the event before has said it."""
+        if reason not in ("completed", "max_steps"):
+            self._screen.end_line()
+            self._block("ended without an answer", RED, "", reason)
 
     def _say(self, text: str) -> None:
         if not self._said:

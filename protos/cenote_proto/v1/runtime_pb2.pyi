@@ -934,6 +934,7 @@ class CellResult(_message.Message):
     UNKEPT_FIELD_NUMBER: _builtins.int
     BACK_AT_FIELD_NUMBER: _builtins.int
     NEWS_FIELD_NUMBER: _builtins.int
+    PRINTED_IN_TURNS_FIELD_NUMBER: _builtins.int
     NOT_DURABLE_FIELD_NUMBER: _builtins.int
     success: _builtins.bool
     stdout: _builtins.str
@@ -966,6 +967,12 @@ class CellResult(_message.Message):
     def notices(self) -> _containers.RepeatedCompositeFieldContainer[_jail_pb2.Notice]: ...
     @_builtins.property
     def news(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def printed_in_turns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Lengths of what was printed in turns, in characters: to stdout, to stderr, to stdout, ... Empty where the order is
+        not known, or nothing was printed to stderr.
+        """
+
     def __init__(
         self,
         *,
@@ -987,11 +994,12 @@ class CellResult(_message.Message):
         unkept: _builtins.str = ...,
         back_at: _builtins.int | None = ...,
         news: _abc.Iterable[_builtins.str] | None = ...,
+        printed_in_turns: _abc.Iterable[_builtins.int] | None = ...,
         not_durable: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "back_at", b"back_at", "error", b"error", "reply", b"reply", "trace", b"trace", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_back_at", b"_back_at", "_reply", b"_reply", "_value", b"_value", "author", b"author", "back_at", b"back_at", "duration", b"duration", "error", b"error", "news", b"news", "not_durable", b"not_durable", "notices", b"notices", "outputs", b"outputs", "printed_in_turns", b"printed_in_turns", "reply", b"reply", "state", b"state", "stderr", b"stderr", "stdout", b"stdout", "step", b"step", "success", b"success", "trace", b"trace", "truncated", b"truncated", "unkept", b"unkept", "usage", b"usage", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__back_at: _TypeAlias = _typing.Literal["back_at"]  # noqa: Y015
     _WhichOneofArgType__back_at: _TypeAlias = _typing.Literal["_back_at", b"_back_at"]  # noqa: Y015

@@ -28,6 +28,9 @@ from cenote_worker.trace import StepTrace
 MAX_DISPLAYS = 1_000
 """Displayed objects kept of one cell."""
 
+MAX_TURNS = 2000
+"""Changes between the streams whose order is kept: a result says nothing of the order where there are more."""
+
 BACKGROUND = 64 * 1024
 """Characters per stream kept of what is printed between cells."""
 
@@ -38,11 +41,19 @@ class Printed:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._streams: dict[StreamName, HeadAndTail] = {}
+        self._turns: list[int] = []  # see ExecutionResult.printed_in_turns
         self.size = 0
 
     def add(self, stream: StreamName, text: str) -> None:
         self.size += len(text)
         self._made(stream).add(text)
+        if len(self._turns) > MAX_TURNS:
+            return
+        if not self._turns:
+            self._turns.append(0)
+        if len(self._turns) % 2 == (stream == "stderr"):  # the last one is of the other stream
+            self._turns.append(0)
+        self._turns[-1] += len(text)
 
     def skip(self, characters: int) -> None:
         """So much was printed, nobody knows to which stream, that is not known any more."""
@@ -56,6 +67,12 @@ class Printed:
     @property
     def truncated(self) -> bool:
         return any([stream.truncated for stream in self._streams.values()])
+
+    @property
+    def in_turns(self) -> tuple[int, ...]:
+        """Empty where it is not known, or tells nothing."""
+        known = "stderr" in self._streams and len(self._turns) <= MAX_TURNS and not self.truncated
+        return tuple(self._turns) if known else ()
 
     def _made(self, stream: StreamName) -> HeadAndTail:
         if stream not in self._streams:
@@ -208,6 +225,7 @@ class Record:
             trace=trace,
             unkept=unkept,
             back_at=back_at,
+            printed_in_turns=_in_turns(before, self.printed),
             news=(*self.news, *(f"not as in the state that was copied: {line}" for line in differing)),
         )
 
@@ -240,3 +258,12 @@ def _out_of_memory(error: ErrorInfo | None, killed: int) -> ErrorInfo | None:
     message = f"{error.message}; {_casualties(killed)}"
     traceback = f"{error.traceback}\n{_casualties(killed)}" if error.traceback else ""
     return replace(error, message=message, traceback=traceback, reason="memory")
+
+
+def _in_turns(before: Printed, printed: Printed) -> tuple[int, ...]:
+    """Of both, one after the other."""
+    if not before.size:
+        return printed.in_turns
+    if not printed.size:
+        return before.in_turns
+    return ()

@@ -47,6 +47,7 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
         unkept=result.unkept,
         back_at=result.back_at,
         news=result.news,
+        printed_in_turns=result.printed_in_turns,
     )
     if result.value is not None:
         message.value = utf8_text(result.value)
@@ -80,6 +81,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         unkept=message.unkept,
         back_at=message.back_at if message.HasField("back_at") else None,
         news=tuple(message.news),
+        printed_in_turns=tuple(message.printed_in_turns),
     )
 
 

@@ -12,7 +12,7 @@ from time import monotonic
 from typing import Any, Final, Literal
 
 from cenote.agent import CaveAgent
-from cenote.agent.response import AgentResponse, ExecutionStatus
+from cenote.agent.response import AgentResponse, ExecutionStatus, StopReason
 from cenote.gateway.jobs.ledger import Failure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.patient_port import PatientPort
 from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json, not_plain
@@ -283,7 +283,7 @@ def _unfinished(response: AgentResponse) -> Failure:
     message = (
         f"the agent used up its {response.max_steps} steps"
         if steps
-        else "the model's answers were cut off, or empty, again and again"
+        else _ENDS.get(response.stop_reason, f"the run ended without an answer: {response.stop_reason.value}")
     )
     last = f"; the last it said: {response.content[:1000]}" if response.content else ""
     return Failure(
@@ -292,6 +292,14 @@ def _unfinished(response: AgentResponse) -> Failure:
         reason="steps" if steps else "incomplete",
         stage="task",
     )
+
+
+_ENDS = {
+    StopReason.INCOMPLETE: "the model's answers were cut off, empty, or no blocks, again and again",
+    StopReason.CONTENT_FILTER: "the provider's filter stopped the model's answer",
+    StopReason.REFUSAL: "the model declined",
+    StopReason.LOOPING: "the model ran the same block with the same output again and again",
+}
 
 
 def _cut(text: str, most: int) -> str:

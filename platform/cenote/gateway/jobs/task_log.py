@@ -40,6 +40,8 @@ class TaskLogText:
 
     def hear(self, event: Event) -> None:
         """Of the agent."""
+        if event.type.is_passing:
+            return
         if event.type is EventType.TEXT:
             self._add(event.content if self._last == "text" else f"--- text\n{event.content}", "text")
         else:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cenote.gateway.teams.ledger import Note
-from cenote_security.errors import UsageError
+from cenote_security.errors import CenoteError, UsageError
 
 Write = Callable[[Note], None]
 """Writes down what has happened, for good."""
 
 
-class ForgottenError(Exception):
+class ForgottenError(CenoteError):
     """The notes of a task that was broken off are at their end, and nobody wants it to go on."""
 
 

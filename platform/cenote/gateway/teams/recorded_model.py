@@ -17,10 +17,11 @@ from cenote.models import (
     ModelTurn,
     TokenUsage,
 )
-from cenote.models.base import closing
+from cenote.models.base import ReasoningModel, closing, reasoned
+from cenote.models.turn import ReasonedChunk, ReasoningDelta
 
 
-class RecordedModel(Model):
+class RecordedModel(ReasoningModel):
     """What a model has answered before comes from the record, in one piece, and costs nothing."""
 
     def __init__(self, course: Callable[[], Course], model: Model) -> None:
@@ -32,20 +33,20 @@ class RecordedModel(Model):
     def redact(self, text: str) -> str:
         return self._model.redact(text)
 
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+    async def stream_with_reasoning(self, messages: Sequence[Message]) -> AsyncGenerator[ReasonedChunk, None]:
         known = self._course().next("turn")
         if known is not None:
-            for chunk in _heard(known):
-                yield chunk
+            for heard in _heard(known):
+                yield heard
             return
         pieces: list[str] = []
         finished = False
         try:
-            async with closing(self._model.stream(messages)) as chunks:
+            async with closing(reasoned(self._model, messages)) as chunks:
                 async for chunk in chunks:
                     if isinstance(chunk, str):
                         pieces.append(chunk)
-                    else:
+                    elif not isinstance(chunk, ReasoningDelta):
                         finished = True
                         self._note("".join(pieces), chunk)
                     yield chunk
