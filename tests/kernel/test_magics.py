@@ -253,8 +253,8 @@ class TestOptions:
         assert "['y']" == good("%who_ls str").value
 
     def test_deleting(self, good, kernel):
-        good("abc = 1; abd = 2; b = 3; c = 4\n%reset_selective -f ^ab\n%xdel -n c")
-        assert [False, False, True, False] == [name in kernel.namespace for name in ("abc", "abd", "b", "c")]
+        good("ab1 = 1; ab2 = 2; b = 3; c = 4\n%reset_selective -f ^ab\n%xdel -n c")
+        assert [False, False, True, False] == [name in kernel.namespace for name in ("ab1", "ab2", "b", "c")]
 
     @pytest.mark.parametrize("options", ["-f", "-s -f", "-sf", "--aggressive"])
     def test_reset(self, good, kernel, options):

@@ -291,10 +291,9 @@ class Image(DisplayObject):
         embed: bool | None = None,
         width: int | None = None,
         height: int | None = None,
-        retina: bool = False,  # noqa: ARG002
-        unconfined: bool = False,  # noqa: ARG002
         metadata: dict[str, Any] | None = None,
         alt: str | None = None,
+        **_options: Any,
     ) -> None:
         self.width, self.height, self.alt = width, height, alt
         is_address = isinstance(data, str) and data.startswith(("http://", "https://"))

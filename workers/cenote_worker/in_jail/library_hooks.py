@@ -37,7 +37,7 @@ class Browser:
     def __init__(self, displays: Displays) -> None:
         self._displays = displays
 
-    def open(self, url: str, new: int = 0, autoraise: bool = True) -> bool:  # noqa: ARG002  (webbrowser's)
+    def open(self, url: str, *_args: object, **_options: object) -> bool:
         text = bounded_str(url, 2_000)
         parts = urlsplit(text)
         if parts.scheme not in ("", "file"):
