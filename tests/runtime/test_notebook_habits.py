@@ -51,6 +51,17 @@ def test_what_is_cleared_is_not_in_the_result(runtime: PythonRuntime) -> None:
     assert ("99\n", ["<b>99</b>"]) == shown(runtime, code)
 
 
+def test_what_displays_comes_along_to_a_branch() -> None:
+    """As it is: the classes are found there by their names."""
+    with PythonRuntime() as runtime:
+        runtime.execute(
+            "from IPython.display import HTML, Image\nh = HTML('x')\nd = display(h, display_id=True)"
+        )
+        with runtime.fork() as branch:
+            assert () == branch.carried.differing
+            assert ("", ["new"]) == shown(branch, "d.update(HTML('new'))")
+
+
 @pytest.mark.parametrize(
     ("code", "printed"),
     [

@@ -28,7 +28,8 @@ _CALLED = {
     "IPython.get_ipython": "get_ipython()",
     "IPython.core.getipython.get_ipython": "get_ipython()",
 }
-"""What rewritten cells call, and the object that runs any magic by its name. The other magics stand in the arguments of a call: a reading reports them by name."""
+"""What rewritten cells call, and the object that runs any magic by its name. The other magics stand in the arguments
+of a call: a reading reports them by name."""
 
 _RAW = re.compile(r"(?P<shell>!)|(?P<magic>%%?\w+)|(?:[\w.]+(?P<source>\?\?)|(?P<front>\?\?)[\w.]+)$")
 

@@ -6,6 +6,7 @@ stands for IPython where that is not installed.
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import sys
@@ -166,6 +167,11 @@ class _StandIn(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         ipython.fill(module)
+        if (
+            "." not in module.__name__
+        ):  # all of them at once, as IPython does: pickles look in the class's own module
+            for name in ipython.MODULES:
+                importlib.import_module(name)
 
 
 class LibraryHooks(MetaPathFinder):
