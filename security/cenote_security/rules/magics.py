@@ -15,7 +15,7 @@ COMPUTING_MAGICS = names(
     """
     %autoreload %config %load_ext %lsmagic %matplotlib %pdoc %pinfo %precision %pylab %reload_ext %reset
     %reset_selective %time %timeit %who %who_ls %whos %xdel
-    %%HTML %%SVG %%capture %%html %%javascript %%js %%latex %%markdown %%svg %%time %%timeit
+    %%capture %%latex %%markdown %%time %%timeit
     """
 )
 """Magics that start no program and open no file."""
