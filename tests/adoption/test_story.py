@@ -34,6 +34,11 @@ def output(text: str) -> JournalEntry:
     return JournalEntry(arrived=journal_pb2.Arrived(data=frame.SerializeToString()))
 
 
+def display(text: str = "", **told: object) -> JournalEntry:
+    frame = jail_pb2.WorkerFrame(display=jail_pb2.Display(types=[text] if text else [], **told))
+    return JournalEntry(arrived=journal_pb2.Arrived(data=frame.SerializeToString()))
+
+
 def replied(number: int) -> JournalEntry:
     frame = jail_pb2.WorkerFrame(reply=jail_pb2.Reply(id=number, executed=jail_pb2.Executed(success=True)))
     return JournalEntry(arrived=journal_pb2.Arrived(data=frame.SerializeToString()))
@@ -296,3 +301,16 @@ def test_keys_without_outcomes_take_one_entry() -> None:
     retold = list(story.retold())
     assert MAX_OUTCOMES < len(retold) < MAX_OUTCOMES + 10
     assert 3 * MAX_OUTCOMES - 1 == len(Story.of(retold, LIMIT).forgotten) + MAX_OUTCOMES
+
+
+def test_what_a_cell_has_cleared_is_not_given_again() -> None:
+    """Positions of the output count on: a client may have read what is gone."""
+    story = Story(LIMIT)
+    for entry in (began(1), READY, TAKEN, asked(1), output("gone"), display("a"), display(clears=True),
+                  output("kept"), display("b")):  # fmt: skip
+        story.follow(entry)
+    request = story.current.request
+    assert request is not None
+    assert (4, [("stdout", "kept")]) == request.printed.after(0)
+    frames = [jail_pb2.WorkerFrame.FromString(packet.data) for packet in request.packets]
+    assert [["b"]] == [list(frame.display.types) for frame in frames]

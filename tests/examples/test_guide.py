@@ -1,144 +1,103 @@
-"""The Python of the README and of docs/ runs as it is written, with what a reader would have at hand there."""
+"""The programs and commands of the README and of docs/ run as they are printed, and show what is printed below them.
+
+A `python` block is a whole program; a `text` block after it is its output. In a `console` block lines that begin
+with `$ ` are commands, and the others what they show. `...` in an output stands for anything. Blocks of other
+languages are not run; those that a reader could run begin with what they need.
+"""
 
 from __future__ import annotations
 
-import ast
-import asyncio
-import inspect
+import os
 import re
-import textwrap
-from collections.abc import AsyncGenerator, Sequence
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-import cenote.models
-from cenote.models import Message, Model, ModelChunk, ModelTurn, ScriptedModel, estimate_usage
-
 ROOT = Path(__file__).resolve().parents[2]
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-class Turns(Model):
-    """Answers by how far the conversation has come, so that one object can serve several agents."""
-
-    def __init__(self, *lines: str) -> None:
-        self._lines = lines
-
-    async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
-        text = self._lines[sum(each.role == "assistant" for each in messages) % len(self._lines)]
-        yield text
-        yield ModelTurn(text, "stop", estimate_usage(messages, text))
-
-
-def code(text: str) -> str:
-    return f"```python\n{text}\n```"
-
-
-ELSEWHERE = {
-    ("docs/data.md", 0): "reads from S3; tests/data does the same on a cluster that it has",
-    ("docs/data.md", 1): "the same",
-    ("docs/jobs.md", 0): "asks a platform, as tests/jobs do",
-    ("docs/platform.md", 0): "asks a platform, as tests/remote do",
-    ("docs/runtime.md", 0): "asks pypi.org; tests/egress have servers of their own",
-}
-
-RUNTIME = "from cenote import PythonRuntime\nruntime = PythonRuntime()\n"
-
-PATCHED = f"""{RUNTIME}
-runtime.execute("def clean(rows): return rows[1:]")
-runtime.execute("kept = clean([1, 2, 3])")
-state, source = runtime.state, "def clean(rows): return rows"
-"""
-
-AT_HAND = {
-    ("README.md", 2): f"""{RUNTIME}
-from cenote import CaveAgent
-earlier, sent = [{{"role": "user", "content": "Hello."}}], []
-async def ask_my_server(messages):
-    return f"You said {{messages[-1]['content']}}"
-class websocket:
-    async def send_json(message):
-        sent.append(message)
-""",
-    ("README.md", 3): """
-import pandas as pd
-df = pd.DataFrame({"amount": [1, 2]})
-def send_invoice(number: int) -> None: ...
-""",
-    ("README.md", 4): "from cenote import PythonRuntime",
-    ("README.md", 5): f"""{RUNTIME}
-from cenote import CaveAgent
-agent = CaveAgent(Turns(code("accuracy = 0.9"), "Done."), runtime=runtime)
-""",
-    ("README.md", 6): f"""{RUNTIME}
-model = Turns(code("tidy = sorted(globals().get('raw', []))\\ntotals = sum(tidy)"), "Done.")
-runtime.execute("raw = [3, 1]")
-reference = runtime.share("raw")
-references = [reference, reference]
-""",
-    ("docs/history.md", 1): f"{PATCHED}\nmodel = Turns('Done.')",
-    ("docs/history.md", 2): "from cenote import PythonRuntime\nfrom cenote.harness import Patch",
-    ("docs/history.md", 3): f"""{RUNTIME}
-from cenote.harness import Patch
-state, source = runtime.state, "price = 3"
-runtime.execute("with open('shop.py', 'w') as file: file.write('price = 2')")
-runtime.execute("with open('test_shop.py', 'w') as file: file.write('def test_price(): import shop')")
-runtime.execute("import shop\\nwith open('report.md', 'w') as file: file.write(str(shop.price))")
-""",
-    ("docs/state.md", 1): f"""{RUNTIME}
-from cenote import CaveAgent
-agent = CaveAgent(Turns(code("accuracy = 0.9"), "Done."), runtime=runtime)
-""",
-    ("docs/runtime.md", 1): "from cenote import PythonRuntime",
-}
-"""What the text before a block, or whoever reads it, has made. Blocks that are not here need nothing."""
-
-SHOWN = {
-    ("README.md", 0): ["rolled_back", "(1, 2)", "62.5"],
-    ("README.md", 1): ["Hello, world!"],
-}
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+NEEDS = re.compile(r"# Needs .+\.\n")
+NOT_RUN = {"README.md": 0, "docs/data.md": 2, "docs/jobs.md": 1, "docs/platform.md": 2, "docs/runtime.md": 1}
+"""Blocks of code that need more than this machine has: a cluster, a key, the network."""
 
 BLOCKS = [
-    (str(page.relative_to(ROOT)), number, block)
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-    for number, block in enumerate(FENCE.findall(page.read_text()))
+    (f"{page.relative_to(ROOT)}:{page.read_text().count(chr(10), 0, block.start()) + 1}", *block.groups())
+    for page in PAGES
+    for block in FENCE.finditer(page.read_text())
 ]
 
+MARK = "-- next --"
+SHELL = """#!/bin/sh
+case "$1" in
+up) shift; set -- up --without-ray --port 0 "$@"; exec {python} -m cenote.cli.main "$@" ;;
+*) exec {python} -m cenote.cli.main "$@" ;;
+esac
+"""
+"""The command, with a platform that is quick to start and disturbs no other one: neither shows in what it prints but
+for the port."""
 
-def run(text: str, name: str, names: dict[str, object]) -> None:
-    compiled = compile(text, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    if compiled.co_flags & inspect.CO_COROUTINE:
-        asyncio.run(eval(compiled, names))
-    else:
-        eval(compiled, names)
+
+def fits(expected: str, shown: str) -> bool:
+    pattern = re.escape(expected.strip()).replace(re.escape("..."), ".*?")
+    return re.fullmatch(pattern, shown.strip(), re.DOTALL) is not None
 
 
-@pytest.mark.parametrize(
-    ("page", "number", "block"),
-    [each for each in BLOCKS if each[:2] not in ELSEWHERE],
-    ids=lambda each: str(each) if len(str(each)) < 20 else "",
-)
-def test_a_block_runs_as_it_is_written(
-    page: str,
-    number: int,
-    block: str,
+def blocks(language: str) -> list[object]:
+    return [pytest.param(code, shown, id=place) for place, kind, code, shown in BLOCKS if kind == language]
+
+
+@pytest.mark.parametrize(("code", "shown"), blocks("python"))
+def test_a_program_shows_what_is_printed_below_it(
+    code: str,
+    shown: str | None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """In an empty folder. Models that would be asked over the network answer from a script."""
+    """In an empty folder, with no name but its own. All in one process: each would import the same for seconds."""
+    assert shown is not None, "no output is printed below it"
+    for name in [name for name in os.environ if name.startswith(("CENOTE_", "OPENAI_"))]:
+        monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)
-    reversing = [code("greeting = reverse(secret)"), "Done."]
-    monkeypatch.setattr(cenote.models, "LiteLLMModel", lambda **_: ScriptedModel(reversing), raising=False)
-    names: dict[str, object] = {"Turns": Turns, "code": code, "__name__": "guide"}
-    run(textwrap.dedent(AT_HAND.get((page, number), "")), "at hand", names)
-    run(block, page, names)
-    said = capsys.readouterr().out.splitlines()
-    assert [] == [line for line in SHOWN.get((page, number), []) if line not in said]
+    exec(compile(code, "guide", "exec", dont_inherit=True), {"__name__": "__main__"})
+    printed, complaints = capsys.readouterr()
+    assert "" == complaints
+    assert fits(shown, printed), printed
 
 
-def test_no_block_is_forgotten() -> None:
-    """What is said of blocks is said of such as there are."""
-    there = {each[:2] for each in BLOCKS}
-    assert set() == {*ELSEWHERE, *AT_HAND, *SHOWN} - there
+@pytest.mark.parametrize(("code", "shown"), blocks("console"))
+def test_commands_show_what_is_printed_below_them(code: str, shown: str | None, tmp_path: Path) -> None:
+    """In an empty home, one after the other in one shell."""
+    assert shown is None
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    (folder / "cenote").write_text(SHELL.format(python=sys.executable))
+    (folder / "cenote").chmod(0o755)
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("CENOTE_", "XDG_"))}
+    environment |= {"HOME": str(tmp_path), "PATH": f"{folder}:{os.environ['PATH']}"}
+    steps = [step.split("\n", 1) for step in re.split(r"^\$ ", code, flags=re.MULTILINE)[1:]]
+    marked = "".join(f"{command}\necho {MARK}\n" for command, _ in steps)
+    script = f"exec 2>&1\ntrap 'cenote down >/dev/null 2>&1' EXIT\n{marked}"
+    done = subprocess.run(
+        ["sh", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    printed = re.sub(r"127\.0\.0\.1:\d+", "127.0.0.1:8470", done.stdout).split(f"{MARK}\n")
+    for (command, expected), told in zip(steps, printed, strict=False):
+        assert fits(expected, told), f"$ {command}\n{told}"
+    assert len(steps) < len(printed)
+
+
+def test_what_is_not_run_says_what_it_needs() -> None:
+    """Few blocks do, and no more than are counted here."""
+    counted = dict.fromkeys(NOT_RUN, 0)
+    for place, kind, code, _shown in BLOCKS:
+        if kind in ("py", "sh"):
+            assert NEEDS.match(code), f"{place} does not begin with what it needs"
+            counted[place.partition(":")[0]] += 1
+        else:
+            assert kind in ("python", "console", "text", "", "json", "yaml", "toml"), f"{place}: {kind}"
+    assert NOT_RUN == counted
+    assert sum(NOT_RUN.values()) < len(blocks("python")) + len(blocks("console"))

@@ -29,14 +29,24 @@ class RecordingSink:
     def __init__(self) -> None:
         self.writes: list[tuple[str, str]] = []
         self.displays: list[dict[str, str | bytes]] = []
+        self.names: list[str] = []
         self.drained = 0
 
     def write(self, stream: str, text: str) -> None:
         text.encode()
         self.writes.append((stream, text))
 
-    def display(self, bundle: dict[str, str | bytes]) -> None:
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
+        if name and name in self.names:
+            self.displays[self.names.index(name)] = bundle
+            return
         self.displays.append(bundle)
+        self.names.append(name)
+
+    def clear(self) -> None:
+        self.writes.clear()
+        self.displays.clear()
+        self.names.clear()
 
     def drain(self) -> None:
         self.drained += 1
@@ -60,7 +70,8 @@ from cenote_worker.in_jail.kernel import Kernel
 class Sink:
     def __init__(self): self.text = {"stdout": "", "stderr": ""}
     def write(self, stream, text): self.text[stream] += text
-    def display(self, bundle): pass
+    def display(self, bundle, name=""): pass
+    def clear(self): pass
     def drain(self): pass
 
 sound = dict(vars(builtins))
@@ -112,6 +123,7 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """This process as it was before a kernel took it over."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.setitem(os.environ, "MPLBACKEND", "agg")
     streams, main, hook = (sys.stdout, sys.stderr), sys.modules["__main__"], sys.breakpointhook
     modules = set(sys.modules)
@@ -122,7 +134,8 @@ def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in [name for name in linecache.cache if name.startswith("<cell ")]:
         del linecache.cache[name]
     for name in sys.modules.keys() - modules:
-        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path)):
+        made_here = str(getattr(sys.modules[name], "__file__", None)).startswith(str(tmp_path))
+        if made_here or name.partition(".")[0] == "IPython" or name == "webbrowser":
             del sys.modules[name]
     sys.settrace(traced)
     asyncio.run, threading.excepthook = run, thread_hook

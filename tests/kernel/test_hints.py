@@ -115,7 +115,7 @@ class TestFrames:
         ("import os.pth", ""),
         ("from math import squrt", "nearest in math: sqrt, isqrt"),
         ("import json.decode", "nearest in json: decoder"),
-        ("from IPython.display import display", "`display(x)` and `show(x)` work without an import"),
+        ("import IPython.terminal", "No module named 'IPython.terminal'"),
         ("import zzzqqq", "not installed here, and there is no network"),
     ],
 )

@@ -177,4 +177,108 @@ class TestOthers:
     def test_unknown_magics_say_what_there_is(self, failing):
         error = failing("%sql select 1")
         assert error.message.startswith("no magic %sql here; there are %autoreload")
-        assert "no magic %%html here" in failing("%%html\n<b>").message
+        assert "no magic %%sql here" in failing("%%sql\nselect 1").message
+
+
+class TestOptions:
+    """Each magic takes its options as IPython does: joined, apart, in any order."""
+
+    def test_a_result_of_timing_is_assigned(self, good, sink):
+        good("rows = []\nx = %timeit -qo -n2 -r3 rows.append(1)")
+        assert ("(6, True)", "") == (good("x.loops, x.best <= x.average <= x.worst").value, sink.out)
+        good("x = %timeit -o -n1 y = len(rows)")
+        assert "(6, 1)" == good("y, x.loops").value
+        good("x = %timeit -qn1 y")
+        assert "None" == good("repr(x)").value.strip("'")
+
+    def test_timing_with_a_set_up(self, good, kernel):
+        good("%%timeit -n 3 -r2 rows = [0]; k = 2\nrows.append(k)\nif k:\n    rows.append(1)")
+        assert [0, *[2, 1] * 6] == kernel.namespace["rows"]
+
+    def test_other_set_up_is_refused(self, failing):
+        assert (
+            "write other set-up in a cell before it" in failing("%%timeit -n1 import os\nos.getcwd()").message
+        )
+
+    def test_capture_leaves_what_it_is_told_to(self, good, sink):
+        good(
+            "%%capture out --no-stderr\nimport sys\nprint('hidden'); print('seen', file=sys.stderr); display(1)"
+        )
+        assert ("", "seen\n", []) == (sink.out, sink.err, sink.displays)
+        assert "1" == good("len(out.outputs)").value
+        good("out.show()")
+        assert ("hidden\n", [{"text/plain": "1"}]) == (sink.out, sink.displays)
+
+    @pytest.mark.parametrize("line", ["-q sub", "sub", "'sub'", "-q {folder}"])
+    def test_directories(self, good, sink, tmp_path, line):
+        (tmp_path / "sub").mkdir()
+        good(f"folder = 'sub'\n%cd {line}\nwhere = %pwd")
+        assert repr(str(tmp_path / "sub")) == good("where").value
+        assert ("-q" in line) == (sink.out == "")
+        assert repr(str(tmp_path)) == good("%cd -q -\n%pwd").value
+
+    @pytest.mark.parametrize("line", ["%env CENOTE_TEST=a b", "%env CENOTE_TEST a b", "%set_env CENOTE_TEST a b",
+                                      "%env CENOTE_TEST={word} b", "%env CENOTE_TEST = a b"])  # fmt: skip
+    def test_environment(self, good, monkeypatch, line):
+        monkeypatch.setenv("CENOTE_TEST", "1")
+        assert "'a b'" == good(f"word = 'a'\n{line}\n%env CENOTE_TEST").value
+
+    @pytest.mark.parametrize("options", ["", "-i", "-t -e", "-te", "-i -- "])
+    def test_run_with_arguments(self, good, sink, options):
+        good("%%writefile 'my file.py'\nimport sys\nprint(sys.argv, __name__)\nsys.exit(0) if 0 else None")
+        good(f"%run {options} 'my file' -x 'a b'".replace("-- ", ""))
+        assert "['my file', '-x', 'a b'] __main__" in sink.out
+
+    def test_run_with_another_name(self, good, sink):
+        good("%%writefile mine.py\nif __name__ == '__main__': print('main')\nnine = 9\n")
+        good("%run -n mine")
+        assert ("Wrote mine.py\n", "9", "'__main__'") == (
+            sink.out,
+            good("nine").value,
+            good("__name__").value,
+        )
+
+    @pytest.mark.parametrize("line", ["-m runs_here a", "-mruns_here a"])
+    def test_run_a_module(self, good, sink, line):
+        good("%%writefile runs_here.py\nimport sys\ngiven = sys.argv[1:]\nprint(__name__)")
+        good(f"%run {line}")
+        assert ("__main__", "['a']") == (sink.out.split()[-1], good("given").value)
+
+    def test_run_refuses_other_options(self, failing):
+        assert "no option -d here" in failing("%run -d mine.py").message
+
+    def test_names_by_type(self, good, sink):
+        good("x = [1]; y = 'ab'; z = 2\n%who str int\n%whos list")
+        assert "y  z\nx: list (1,) of int\n" == sink.out
+        assert "['y']" == good("%who_ls str").value
+
+    def test_deleting(self, good, kernel):
+        good("ab1 = 1; ab2 = 2; b = 3; c = 4\n%reset_selective -f ^ab\n%xdel -n c")
+        assert [False, False, True, False] == [name in kernel.namespace for name in ("ab1", "ab2", "b", "c")]
+
+    @pytest.mark.parametrize("options", ["-f", "-s -f", "-sf", "--aggressive"])
+    def test_reset(self, good, kernel, options):
+        good(f"x = 1\n%reset {options}")
+        assert "x" not in kernel.namespace
+
+    def test_writing_to_a_name_with_blanks(self, good, tmp_path):
+        good("name = 'of mine'\n%%writefile x".splitlines()[0])
+        good("%%writefile --append 'a {name}.txt'\none")
+        assert "one\n" == (tmp_path / "a of mine.txt").read_text()
+
+    def test_scripts(self, good, sink):
+        """The program that is named runs, with its arguments; its output goes where the options say."""
+        good("x = 'a b'\n")
+        good("%%bash -s 1 '$x' --out lines --err=wrong\necho $1; echo $2; echo bad >&2")
+        assert "('1\\na b\\n', 'bad\\n')" == good("(lines, wrong)").value
+        good("%%script python3\nprint(6 * 7)")
+        good("%%python\nprint(6 * 8)")
+        good("%%script --no-raise-error bash\necho out; exit 3")
+        assert "42\n48\nout\n[exit status 3]\n" == sink.out
+
+    def test_markup(self, good, sink):
+        good("%%html\n<b>x</b>")
+        good("%%markdown\n**x**")
+        assert [("text/html", "<b>x</b>"), ("text/markdown", "**x**")] == [
+            list(shown.items())[1] for shown in sink.displays
+        ]

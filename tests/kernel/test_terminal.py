@@ -1,5 +1,7 @@
 """What needs a terminal fails at once and says what to do instead."""
 
+import sys
+
 import pytest
 
 
@@ -37,3 +39,31 @@ def test_help_is_plain_and_bounded(good, sink):
 
 def test_bare_exit_can_be_looked_at(good):
     assert "function" in good("exit").value
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import io, sys\nsys.stdin = io.StringIO('5\\n7\\n')\nresult = input('? '), int(input())",
+        "import sys\nopen('given', 'w').write('5\\n7\\n')\nsys.stdin = open('given')\n"
+        "result = input('? '), int(input())",
+        "import io\nfrom unittest import mock\nwith mock.patch('sys.stdin', io.StringIO('5\\n7')):\n"
+        "    result = input('? '), int(input())",
+    ],
+)
+def test_stdin_that_a_program_has_replaced_feeds_input(good, sink, monkeypatch, code):
+    monkeypatch.setattr("sys.stdin", sys.stdin)
+    assert "('5', 7)" == good(f"{code}\nresult").value
+    assert "? " == sink.out
+
+
+def test_the_file_that_is_stdin_may_be_replaced_too(apart):
+    cells = apart(
+        "import os\nopen('given', 'w').write('5\\n')\nos.dup2(os.open('given', 0), 0)\ninput()"
+    ).cells
+    assert "'5'" == cells[0]["value"]
+
+
+def test_the_end_of_replaced_input(failing, monkeypatch):
+    monkeypatch.setattr("sys.stdin", sys.stdin)
+    assert "EOFError" == failing("import io, sys\nsys.stdin = io.StringIO('')\ninput()").type

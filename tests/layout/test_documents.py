@@ -21,7 +21,7 @@ PUBLIC = {
     for name in importlib.import_module(module).__all__
 }
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")
-FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+FENCE = re.compile(r"^```py(?:thon)?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def anchors(document: Path) -> set[str]:

@@ -36,6 +36,20 @@ def test_by_its_name_in_either_form(cell: str, named: str) -> None:
 @pytest.mark.parametrize(
     "cell",
     [
+        "from IPython import get_ipython as shell\nshell().run_line_magic('sx', 'id')",
+        "import IPython\nIPython.get_ipython().getoutput('id')",
+        "from IPython.core.getipython import get_ipython\nget_ipython().magic('cd /')",
+    ],
+)
+def test_the_object_that_runs_magics(cell: str) -> None:
+    """Notebooks that were exported as programs call it; it takes any magic by its name."""
+    assert {"get_ipython() is not allowed here"} == set(reasons(cell))
+    assert [] != SecurityChecker(strict_rules()).check_code("get_ipython().system('id')")
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
         "%matplotlib inline",
         "%time f(1)",
         "%timeit -n1 -r1 f(1)",

@@ -129,6 +129,60 @@ except* LookupError:
     assert "(ConnectionError('the server is down'),)\n" == runtime.execute(code).stdout
 
 
+def test_causes_and_notes(make_runtime) -> None:
+    """Of a group, of what is in it, and of any other exception. What it merely came of is the client's own affair."""
+
+    def fail(grouped: bool) -> None:
+        try:
+            try:
+                raise KeyError("secret context")
+            except KeyError:
+                raise ValueError("inner") from OSError("the disk")
+        except ValueError as inner:
+            inner.add_note("a note")
+            if not grouped:
+                raise
+            raise ExceptionGroup("outer", [inner]) from RuntimeError("the cause")
+
+    runtime = make_runtime(functions=[host(fail)])
+    error = runtime.execute("fail(True)").error
+    assert "RuntimeError: the cause\nwhich was the cause of:" in str(error)
+    assert "secret" not in str(error)
+    code = """
+def told(e): return repr(e.__cause__), getattr(e, "__notes__", None), e.__context__ is e.__cause__
+try:
+    fail(False)
+except ValueError as e:
+    print(told(e))
+try:
+    fail(True)
+except ExceptionGroup as e:
+    print(told(e), told(e.exceptions[0])[:2])
+"""
+    assert (
+        "(\"OSError('the disk')\", ['a note'], False)\n"
+        "(\"RuntimeError('the cause')\", None, False) (\"OSError('the disk')\", ['a note'])\n"
+    ) == runtime.execute(code).stdout
+
+
+def test_causes_without_end(make_runtime) -> None:
+    """A ring, and a long line of large ones: what arrives is bounded."""
+
+    def fail(ring: bool) -> None:
+        error = ValueError("last")
+        for number in range(1_000):
+            further = ValueError("x" * 9_000 + str(number))
+            further.__cause__, error = error, further
+        if ring:
+            error.__cause__ = error
+        raise error
+
+    runtime = make_runtime(functions=[host(fail)])
+    count = "n = 0\ntry: fail({})\nexcept ValueError as e:\n    while e: e = e.__cause__; n += 1\nn"
+    assert 10 > int(runtime.execute(count.format(False)).value) > 1
+    assert 10 > int(runtime.execute(count.format(True)).value) > 1
+
+
 def test_large_exception_groups(make_runtime) -> None:
     """Bounded in depth, number and text, whatever a function raises; a group of groups stays a group."""
 

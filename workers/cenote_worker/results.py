@@ -75,14 +75,16 @@ class CellUsage:
 
 @dataclass(frozen=True, slots=True)
 class HostFailure:
-    """What a host function raised: the name of the class and the text, nothing more.
+    """What a host function raised: names of classes and texts, nothing more.
 
-    exceptions: of an exception group, what it is made of.
+    exceptions: of an exception group, what it is made of. cause: what it was raised `from`. notes: by `add_note`.
     """
 
     type: str
     message: str
     exceptions: tuple[HostFailure, ...] = ()
+    cause: HostFailure | None = None
+    notes: tuple[str, ...] = ()
 
 
 MimeBundle = Mapping[str, str | bytes]

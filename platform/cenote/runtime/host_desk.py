@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from concurrent.futures import Future
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,7 +27,14 @@ from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
 from cenote_worker.content import Content
 from cenote_worker.results import HostFailure
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall, HostLine, HostReference, bounded_failure
+from cenote_worker.supervisor.host_line import (
+    Failed,
+    HostAnswer,
+    HostCall,
+    HostLine,
+    HostReference,
+    bounded_failure,
+)
 
 ARGUMENTS = Limits(header_bytes=4 * 2**20, brackets=400_000, nodes=100_000, walk=2**22)
 """What the arguments of one call may cost to rebuild: a jail makes calls as fast as it can. Buffers are free."""
@@ -375,15 +382,22 @@ def failure(error: BaseException) -> HostFailure:
     return bounded_failure(error, _shown)
 
 
-def _shown(error: BaseException) -> tuple[str, str, Sequence[BaseException]]:
+def _shown(error: BaseException) -> Failed[BaseException]:
     name = type(error).__name__
     if isinstance(error, CenoteError):
         name = "ValueError" if isinstance(error, ValueError) else "RuntimeError"
     try:
+        notes = [note for note in getattr(error, "__notes__", ()) if isinstance(note, str)]
         if isinstance(error, BaseExceptionGroup):
-            return name, str(error.message), tuple(error.exceptions)
+            return Failed(
+                kind=name,
+                text=str(error.message),
+                members=tuple(error.exceptions),
+                cause=error.__cause__,
+                notes=notes,
+            )
         # str(KeyError) is the repr of its argument, which the jail would quote a second time.
         text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     except Exception:  # noqa: BLE001  (a user's exception may fail to print)
-        text = ""
-    return name, text, ()
+        return Failed(kind=name, text="")
+    return Failed(kind=name, text=text, cause=error.__cause__, notes=notes)

@@ -1002,6 +1002,12 @@ class Display(_message.Message):
 
     TYPES_FIELD_NUMBER: _builtins.int
     CONTENT_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    CLEARS_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Not empty: the display takes the place of the one that this cell has displayed under the same id."""
+    clears: _builtins.bool
+    """True: what this cell has printed and displayed so far is dropped. Nothing else is in the message."""
     @_builtins.property
     def types(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """MIME types of the parts of the content."""
@@ -1013,10 +1019,12 @@ class Display(_message.Message):
         *,
         types: _abc.Iterable[_builtins.str] | None = ...,
         content: Global___Payload | None = ...,
+        id: _builtins.str = ...,
+        clears: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["content", b"content"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "types", b"types"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clears", b"clears", "content", b"content", "id", b"id", "types", b"types"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1847,11 +1855,21 @@ class HostError(_message.Message):
     TYPE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     EXCEPTIONS_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     message: _builtins.str
     @_builtins.property
     def exceptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostError]:
         """Of an exception group: what it is made of."""
+
+    @_builtins.property
+    def cause(self) -> Global___HostError:
+        """What it was raised from."""
+
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What was added by `add_note`."""
 
     def __init__(
         self,
@@ -1859,10 +1877,12 @@ class HostError(_message.Message):
         type: _builtins.str = ...,
         message: _builtins.str = ...,
         exceptions: _abc.Iterable[Global___HostError] | None = ...,
+        cause: Global___HostError | None = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["exceptions", b"exceptions", "message", b"message", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cause", b"cause", "exceptions", b"exceptions", "message", b"message", "notes", b"notes", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

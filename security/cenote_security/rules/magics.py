@@ -13,15 +13,23 @@ from cenote_security.rules.use import Use, Watch
 
 COMPUTING_MAGICS = names(
     """
-    %autoreload %config %load_ext %matplotlib %precision %pylab %reload_ext %reset %time %timeit %who %whos
-    %%capture %%time %%timeit
+    %autoreload %config %load_ext %lsmagic %matplotlib %pdoc %pinfo %precision %pylab %reload_ext %reset
+    %reset_selective %time %timeit %who %who_ls %whos %xdel
+    %%capture %%latex %%markdown %%time %%timeit
     """
 )
 """Magics that start no program and open no file."""
 
 _SHELL = "a shell command"
-_CALLED = {"_magic_.shell": _SHELL, "_magic_.shell_lines": _SHELL, "_magic_.write_file": "%%writefile"}
-"""What rewritten cells call. The other magics stand in the arguments of a call: a reading reports them by name."""
+_CALLED = {
+    "_magic_.shell": _SHELL,
+    "_magic_.shell_lines": _SHELL,
+    "_magic_.write_file": "%%writefile",
+    "IPython.get_ipython": "get_ipython()",
+    "IPython.core.getipython.get_ipython": "get_ipython()",
+}
+"""What rewritten cells call, and the object that runs any magic by its name. The other magics stand in the arguments
+of a call: a reading reports them by name."""
 
 _RAW = re.compile(r"(?P<shell>!)|(?P<magic>%%?\w+)|(?:[\w.]+(?P<source>\?\?)|(?P<front>\?\?)[\w.]+)$")
 

@@ -24,7 +24,11 @@ _METHODS = {
     "_repr_jpeg_": "image/jpeg",
     "_repr_latex_": "text/latex",
     "_repr_json_": "application/json",
+    "_repr_javascript_": "application/javascript",
+    "_repr_pdf_": "application/pdf",
 }
+_SHOWS_ITSELF = "_ipython_display_"
+_FAILED = object()
 _MOST_FORMS = 16
 _PLAIN = frozenset((int, float, bool, complex, str, bytes, list, tuple, dict, set, frozenset, range))
 _class_dict = type.__dict__["__dict__"].__get__
@@ -36,6 +40,18 @@ class RichForms:
     def __init__(self, limits: KernelLimits) -> None:
         self._limits = limits
         self.notes: list[str] = []
+
+    def shows_itself(self, obj: object) -> bool:
+        """Whether the object has displayed what it wants shown, by its own method."""
+        return _SHOWS_ITSELF in _offered(type(obj)) and self._call(obj, _SHOWS_ITSELF) is not _FAILED
+
+    def of_bundle(self, bundle: object) -> Forms:
+        """Representations that are given as they are. Raises TypeError for what is no bundle."""
+        if not isinstance(bundle, dict):
+            raise TypeError(f"raw=True displays a dictionary of MIME types, not {type_name(type(bundle))}")
+        forms: Forms = {}
+        self._add_all(forms, bundle)
+        return dict(sorted(forms.items()))
 
     def of(self, obj: object) -> Forms:
         """Representations within the limits; empty for plain values."""
@@ -59,9 +75,12 @@ class RichForms:
         if type(bundle) is tuple and bundle:
             bundle = bundle[0]  # the second part is metadata
         if type(bundle) is dict:
-            for mime, form in list(bundle.items())[:_MOST_FORMS]:
-                if type(mime) is str and "/" in mime and len(mime) <= 100 and mime != "text/plain":
-                    self._add(forms, utf8_text(mime), form)
+            self._add_all(forms, bundle)
+
+    def _add_all(self, forms: Forms, bundle: dict[object, object]) -> None:
+        for mime, form in list(bundle.items())[:_MOST_FORMS]:
+            if type(mime) is str and "/" in mime and len(mime) <= 100 and mime != "text/plain":
+                self._add(forms, utf8_text(mime), form)
 
     def _add(self, forms: Forms, mime: str, form: object) -> None:
         ready = self._guard(mime, lambda: _ready(mime, form))
@@ -83,7 +102,7 @@ class RichForms:
             raise
         except BaseException as error:
             self.notes.append(f"{what} raised {type_name(type(error))}: {bounded_str(error, 200)}")
-            return None
+            return _FAILED
 
 
 def _offered(cls: type) -> set[str]:
@@ -91,7 +110,9 @@ def _offered(cls: type) -> set[str]:
     found: set[str] = set()
     for base in bases(cls):
         members: Mapping[str, object] = _class_dict(base)
-        found.update(name for name in (*_METHODS, "_repr_mimebundle_") if members.get(name) is not None)
+        found.update(
+            name for name in (*_METHODS, "_repr_mimebundle_", _SHOWS_ITSELF) if members.get(name) is not None
+        )
     return found
 
 

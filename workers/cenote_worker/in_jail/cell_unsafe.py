@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextvars
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import CodeType
 from typing import TYPE_CHECKING
 
@@ -80,8 +82,22 @@ def run_file(path: str, arguments: list[str], namespace: dict[str, object]) -> N
     """Runs a file of Python in the namespace, as `%run` does. arguments: its `sys.argv`."""
     with open(path, "rb") as file:
         code = compile(file.read(), path, "exec", dont_inherit=True)
+    with _given(arguments):
+        exec(code, namespace)
+
+
+def run_module(name: str, arguments: list[str]) -> dict[str, object]:
+    """Runs a module as a program, as `python -m` does. Gives its names."""
+    import runpy
+
+    with _given(arguments):
+        return runpy.run_module(name, run_name="__main__", alter_sys=False)
+
+
+@contextmanager
+def _given(arguments: list[str]) -> Iterator[None]:
     before, sys.argv = sys.argv, arguments
     try:
-        exec(code, namespace)
+        yield
     finally:
         sys.argv = before

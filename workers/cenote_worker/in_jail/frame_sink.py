@@ -47,8 +47,9 @@ class FrameSink:
             frame.output.text = utf8_text(text[start : start + CHUNK])
             self._send_in_order(frame, [])
 
-    def display(self, bundle: dict[str, str | bytes]) -> None:
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
         frame, descriptors = jail_pb2.WorkerFrame(), list[int]()
+        frame.display.id = utf8_text(name)
         frame.display.types.extend(utf8_texts(bundle))
         parts = [
             part.encode("utf-8", "replace") if isinstance(part, str) else part for part in bundle.values()
@@ -57,6 +58,11 @@ class FrameSink:
         content.to_wire(frame.display.content, descriptors)
         self._send_in_order(frame, descriptors)
         content.close()
+
+    def clear(self) -> None:
+        frame = jail_pb2.WorkerFrame()
+        frame.display.clears = True
+        self._send_in_order(frame, [])
 
     def drain(self) -> None:
         """Returns when the supervisor has read what is in the pipes."""

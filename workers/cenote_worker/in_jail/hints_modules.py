@@ -84,8 +84,6 @@ def import_hint(error: BaseException, _steps: list[Step]) -> str:
     parent, _, child = name.rpartition(".")
     if parent and parent in _modules:
         return _found(nearest(child, _submodules(parent)), f"nearest in {parent}")
-    if name == "IPython":
-        return "not installed here; `display(x)` and `show(x)` work without an import"
     return f"not installed here{_without_network(',')}{_alternative(name)}"
 
 

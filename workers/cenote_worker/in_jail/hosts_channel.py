@@ -38,11 +38,13 @@ class ReferenceAnswer:
 
 @dataclass(slots=True)
 class HostCallFailed(Exception):
-    """What a host function raised, as data. `type` is only a name. exceptions: of a group, what it is made of."""
+    """What a host function raised, as data: see `HostFailure`. `type` is only a name."""
 
     type: str
     message: str
     exceptions: tuple[HostCallFailed, ...] = ()
+    cause: HostCallFailed | None = None
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.type}: {self.message}" if self.message else self.type
@@ -207,4 +209,6 @@ class HostChannel:
 
 
 def _failure(error: jail_pb2.HostError) -> HostCallFailed:
-    return HostCallFailed(error.type, error.message, tuple(map(_failure, error.exceptions)))
+    inner = tuple(map(_failure, error.exceptions))
+    cause = _failure(error.cause) if error.HasField("cause") else None
+    return HostCallFailed(error.type, error.message, inner, cause, tuple(error.notes))

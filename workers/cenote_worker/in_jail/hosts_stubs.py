@@ -80,10 +80,11 @@ class _Caller:
         try:
             return self._open(await asyncio.wrap_future(future))
         except HostCallFailed as failure:
-            raise _as_exception(failure) from None
+            error = _as_exception(failure)
         except asyncio.CancelledError:
             self.channel.cancel(number)
             raise
+        raise error from error.__cause__
 
     def send_value(self, method: str, value: object, args: tuple[object, ...], name: str) -> object:
         """Gives `value` to another jail: a reference by its number, anything else as a sealed pickle.
@@ -100,10 +101,11 @@ class _Caller:
         try:
             return self._open(result_of(future))
         except HostCallFailed as failure:
-            raise _as_exception(failure) from None
+            error = _as_exception(failure)
         except KeyboardInterrupt:
             self.channel.cancel(number)
             raise
+        raise error from error.__cause__
 
     def _open(self, answer: Answer) -> object:
         if isinstance(answer, ReferenceAnswer):
@@ -125,10 +127,16 @@ def _arguments(args: tuple[object, ...], kwargs: dict[str, object]) -> Content:
 
 
 def _as_exception(failure: HostCallFailed) -> Exception:
-    if failure.exceptions:  # of whatever kind of group, so that `except*` finds what is in it
-        return ExceptionGroup(failure.message, list(map(_as_exception, failure.exceptions)))
     known = _RAISABLE.get(failure.type)
-    return HostError(str(failure)) if known is None else known(failure.message)
+    error: Exception
+    if failure.exceptions:  # of whatever kind of group, so that `except*` finds what is in it
+        error = ExceptionGroup(failure.message, list(map(_as_exception, failure.exceptions)))
+    else:
+        error = HostError(str(failure)) if known is None else known(failure.message)
+    error.__cause__ = None if failure.cause is None else _as_exception(failure.cause)
+    for note in failure.notes:
+        error.add_note(note)
+    return error
 
 
 def function_stub(

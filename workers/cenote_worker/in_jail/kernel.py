@@ -21,6 +21,8 @@ from cenote_worker.in_jail.cells import Cell, CellCompiler
 from cenote_worker.in_jail.display import Displays
 from cenote_worker.in_jail.failures import Failures, brief, exit_status
 from cenote_worker.in_jail.interrupts import Interrupts
+from cenote_worker.in_jail.ipython import get_ipython
+from cenote_worker.in_jail.library_hooks import LibraryHooks
 from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.logger_levels import forget_levels
 from cenote_worker.in_jail.magics import Magics
@@ -33,7 +35,7 @@ from cenote_worker.in_jail.rewrite import MAGIC
 from cenote_worker.in_jail.seats import Seats
 from cenote_worker.in_jail.show import show
 from cenote_worker.in_jail.streams import CellStream
-from cenote_worker.in_jail.terminal import leave_cell, print_help, refuse_debugger, refuse_input
+from cenote_worker.in_jail.terminal import Input, leave_cell, print_help, refuse_debugger
 from cenote_worker.in_jail.tracking import CellTracking
 from cenote_worker.in_jail.variables import describe_variable, describe_variables
 from cenote_worker.results import ErrorInfo, VariableInfo
@@ -85,7 +87,7 @@ class Kernel:
         self._runner = CellRunner(self.namespace, self._interrupts)
         self._failures = Failures(self._compiler, limits)
         self._displays = Displays(self._output, limits)
-        self._magics = Magics(self.namespace)
+        self._magics = Magics(self.namespace, self._displays)
         self.between_cells = BetweenCells()
         self._tracking = (
             CellTracking(self.namespace, lambda: self.between_cells.is_collecting) if tracking else None
@@ -379,10 +381,11 @@ class Kernel:
             "show": show,
             "display": self._displays.display,
             "reply": self._take_reply,
-            "input": refuse_input,
+            "input": Input(),
             "help": print_help,
             "exit": leave_cell,
             "quit": leave_cell,
+            "get_ipython": get_ipython,
             MAGIC: self._magics,
         }
         for name, helper in helpers.items():
@@ -391,6 +394,7 @@ class Kernel:
         threading.excepthook = self._show_thread_failure
         if "" not in sys.path:
             sys.path.insert(0, "")  # modules in the working directory, wherever that is by then
+        LibraryHooks(self._displays, self._magics).install()
         figure_backend.on_show(self._displays.show_figures)
         figures.select_backend()
 

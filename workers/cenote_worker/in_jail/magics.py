@@ -5,19 +5,22 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shlex
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
-from cenote_worker.in_jail.bounded import bounded_str
+from cenote_worker.in_jail.bounded import bounded_str, type_name
 from cenote_worker.in_jail.capture import Capture
-from cenote_worker.in_jail.cell_unsafe import run_file
+from cenote_worker.in_jail.cell_unsafe import run_file, run_module
+from cenote_worker.in_jail.display import Displays
 from cenote_worker.in_jail.inspection import explain
 from cenote_worker.in_jail.network import has_way_out
 from cenote_worker.in_jail.packages import install_request
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.shell_unsafe import expand, run_shell, shell_lines
-from cenote_worker.in_jail.timing import Stopwatch, repeat
+from cenote_worker.in_jail.shell_unsafe import expand, run_program, run_shell, shell_lines
+from cenote_worker.in_jail.timing import Stopwatch, TimeitResult, repeat
 from cenote_worker.in_jail.variables import user_names, variable_table
 
 __builtins__ = BUILTINS
@@ -27,6 +30,11 @@ T = TypeVar("T")
 _SHELL_NAMES = ("ls", "cat", "mkdir", "rmdir", "rm", "cp", "mv", "head", "tail", "wc", "grep")
 _NUMBERED = re.compile(r"([nr])[ \t]*(\d+)")
 """`%timeit`'s number of loops, and of rounds of so many loops."""
+
+_MARKUP = {
+    "HTML": "text/html", "SVG": "image/svg+xml", "html": "text/html", "javascript": "application/javascript",
+    "js": "application/javascript", "latex": "text/latex", "markdown": "text/markdown", "svg": "image/svg+xml",
+}  # fmt: skip
 
 _WITHOUT_EFFECT = ("matplotlib", "config", "load_ext", "reload_ext", "autoreload", "precision", "pylab")
 
@@ -42,27 +50,39 @@ class Magics:
     at the end of the cell. namespace: of the author whose turn it is.
     """
 
-    def __init__(self, namespace: dict[str, object]) -> None:
+    def __init__(self, namespace: dict[str, object], displays: Displays) -> None:
         self.namespace = namespace
+        self._displays = displays
         self._at_end: list[Callable[[], None]] = []
         self._line: dict[str, Callable[[str], object]] = {
-            "cd": _change_directory,
+            "cd": self._change_directory,
             "conda": lambda rest: self.shell(f"conda {rest}"),
-            "env": _environment,
+            "env": self._environment,
+            "lsmagic": lambda _rest: print(self._known()),
+            "pdoc": lambda rest: self._inspect_name(rest, with_source=False),
+            "pinfo": lambda rest: self._inspect_name(rest, with_source=False),
+            "pinfo2": lambda rest: self._inspect_name(rest, with_source=True),
             "pip": lambda rest: self.shell(f"pip {rest}"),
+            "psource": lambda rest: self._inspect_name(rest, with_source=True),
             "pwd": lambda _rest: str(Path.cwd()),
             "reset": self._reset,
+            "reset_selective": self._reset_selective,
             "run": self._run_file,
+            "set_env": self._environment,
             "sx": self.shell_lines,
             "system": self.shell_lines,
-            "who": self._who,
+            "who": lambda rest: print("  ".join(self._names(rest)) or "no variables"),
+            "who_ls": self._names,
             "whos": self._whos,
+            "xdel": self._delete,
         }
         self._cell: dict[str, Callable[[str, str], None]] = {
-            "bash": self._script("bash"),
-            "script": self._script("sh"),
-            "sh": self._script("sh"),
+            **{name: self._program(name) for name in ("bash", "perl", "python", "python3", "ruby", "sh")},
+            **{name: self._markup(mime) for name, mime in _MARKUP.items()},
+            "script": self._script,
         }
+        self._directory = ""
+        """The one before the last `%cd`."""
 
     def end_cell(self) -> None:
         """Ends what `%%time` and `%%capture` began, the latest first."""
@@ -87,7 +107,7 @@ class Magics:
         self._cell[name](rest, body)
 
     def write_file(self, rest: str, body: str) -> None:
-        _write_file(rest, body)
+        _write_file(expand(rest, self.namespace), body)
 
     def shell(self, command: str) -> None:
         if not has_way_out() and (request := install_request(command)) is not None:
@@ -107,19 +127,29 @@ class Magics:
     def timing(self) -> Stopwatch:
         return Stopwatch()
 
-    def repeat(self, options: str) -> Iterator[int]:
+    def repeat(self, options: str, *_setup: object) -> Iterator[TimeitResult]:
+        """setup: has run by now, as arguments do."""
         numbers = {letter: int(number) for letter, number in _NUMBERED.findall(options)}
         loops, rounds = numbers.get("n"), numbers.get("r", 1)
-        return repeat(None if loops is None else max(loops, 1) * max(rounds, 1))
+        return repeat(None if loops is None else max(loops, 1) * max(rounds, 1), quiet=_has(options, "q"))
+
+    def repeated(self, options: str, action: Callable[[], object]) -> TimeitResult | None:
+        """What `%timeit` gives where it is assigned."""
+        result = None
+        for result in self.repeat(options):  # noqa: B007  (the last one is all of them)
+            action()
+        return result if _has(options, "o") else None
 
     def time_cell(self, _options: str) -> None:
         self._at_end.append(Stopwatch().stop)
 
     def capture_cell(self, options: str) -> None:
+        words, flags = options.split(), ("--no-stdout", "--no-stderr", "--no-display")
         capture = Capture()
-        for name in (word for word in options.split() if word.isidentifier()):
+        for name in (word for word in words if word.isidentifier()):
             self.namespace[name] = capture
-        self._at_end.append(capture.stop)
+        stdout, stderr, display = (flag not in words for flag in flags)
+        self._at_end.append(capture.begin(self._displays, stdout=stdout, stderr=stderr, display=display))
 
     def inspect(self, obj: object, name: str, with_source: bool) -> None:
         print(explain(obj, name, with_source=with_source))
@@ -127,52 +157,186 @@ class Magics:
     # -- lines and cells of one name --
 
     def _unknown(self, name: str) -> str:
+        if name == "%%timeit":
+            return "%%timeit sets up expressions and plain assignments only; write other set-up in a cell before it"
+        return f"no magic {name} here; there are {self._known()} and !command"
+
+    def _known(self) -> str:
         lines = sorted({*self._line, *_SHELL_NAMES, *_WITHOUT_EFFECT, "time", "timeit"})
-        cells = sorted({*self._cell, "time", "timeit", "capture"})
-        return f"no magic {name} here; there are %{' %'.join(lines)} %%{' %%'.join(cells)} and !command"
+        cells = sorted({*self._cell, "time", "timeit", "capture", "file", "writefile"})
+        return f"%{' %'.join(lines)} %%{' %%'.join(cells)}"
 
-    def _script(self, shell: str) -> Callable[[str, str], None]:
-        def run(_rest: str, body: str) -> None:
-            status = run_shell(body, shell)
-            if status:
-                print(f"[exit status {status}]")
+    def _program(self, program: str) -> Callable[[str, str], None]:
+        return lambda rest, body: self._script(f"{program} {rest}", body)
 
-        return run
+    def _script(self, rest: str, body: str) -> None:
+        """IPython's options come first, then the program with its arguments."""
+        words = _words(expand(rest, self.namespace))
+        into: dict[str, str] = {}
+        while (
+            at := next((index for index, word in enumerate(words) if word.startswith("--")), None)
+        ) is not None:
+            option, equals, value = words.pop(at).partition("=")
+            if option in ("--out", "--err", "--proc"):
+                into[option] = value if equals else words.pop(at) if at < len(words) else ""
+            elif option not in ("--bg", "--raise-error", "--no-raise-error"):
+                raise ValueError(
+                    f"no option {option} here; there are --out NAME, --err NAME and --no-raise-error"
+                )
+            elif option == "--bg":
+                raise ValueError("no --bg here: write `!command &` for a program in the background")
+        program, *arguments = words or ["sh"]
+        program = sys.executable if program.startswith("python") else program
+        if not into and not arguments and program in ("sh", "bash"):
+            status = run_shell(body, program)  # shows what is printed while it runs
+        else:
+            status, out, err = run_program(program, arguments, body)
+            for option, text, stream in (("--out", out, sys.stdout), ("--err", err, sys.stderr)):
+                if option in into:
+                    self.namespace[into[option]] = text
+                else:
+                    stream.write(text)
+        if status:
+            print(f"[exit status {status}]")
 
-    def _reset(self, _rest: str) -> None:
+    def _markup(self, mime: str) -> Callable[[str, str], None]:
+        return lambda _rest, body: self._show({mime: body})
+
+    def _show(self, forms: dict[str, str]) -> None:
+        self._displays.display(forms, raw=True)
+
+    def _change_directory(self, rest: str) -> None:
+        options, path = _leading_options(rest, "q")
+        target = self._directory if path == "-" else expand(path.strip("'\""), self.namespace) or "~"
+        before = str(Path.cwd())
+        os.chdir(Path(target or before).expanduser())
+        self._directory = before
+        if not options:
+            print(Path.cwd())
+
+    def _environment(self, rest: str) -> object:
+        name, equals, value = rest.partition("=")
+        if not equals:
+            name, equals, value = rest.strip().partition(" ")
+        if equals:
+            os.environ[name.strip()] = expand(value.strip(), self.namespace)
+            return None
+        return os.environ[name] if name else dict(os.environ)
+
+    def _inspect_name(self, rest: str, *, with_source: bool) -> None:
+        first, *attributes = rest.strip().split(".")
+        if first not in self.namespace:
+            raise NameError(f"name {first!r} is not defined")
+        found = self.namespace[first]
+        for attribute in attributes:
+            found = getattr(found, attribute)
+        self.inspect(found, rest.strip(), with_source)
+
+    def _reset(self, rest: str) -> None:
+        _options, kinds = _leading_options(rest, "fs", "aggressive")
+        if not kinds:
+            for name in user_names(self.namespace):
+                del self.namespace[name]
+        elif "array" in kinds.split():
+            for name in self._names("ndarray"):
+                del self.namespace[name]
+
+    def _reset_selective(self, rest: str) -> None:
+        _options, pattern = _leading_options(rest, "f")
         for name in user_names(self.namespace):
-            del self.namespace[name]
+            if re.search(pattern, name):
+                del self.namespace[name]
+
+    def _delete(self, rest: str) -> None:
+        _options, name = _leading_options(rest, "n")
+        if name not in self.namespace:
+            raise NameError(f"name {name!r} is not defined")
+        del self.namespace[name]
 
     def _run_file(self, rest: str) -> None:
-        words = rest.split()
-        if not words:
-            raise ValueError("%run needs the name of a file")
-        run_file(words[0], words, self.namespace)
+        options, rest = _leading_options(expand(rest, self.namespace), "nietNG", valued="m")
+        words = _words(rest)
+        watch = Stopwatch() if "t" in options else None
+        module = options.get("m")
+        if module is None and not words:
+            raise ValueError("%run needs the name of a file, or -m and that of a module")
+        try:
+            if module is not None:
+                names = run_module(module, [module, *words])
+                self.namespace.update({name: value for name, value in names.items() if name[:2] != "__"})
+            else:
+                path = (
+                    words[0]
+                    if Path(words[0]).suffix or not Path(f"{words[0]}.py").is_file()
+                    else f"{words[0]}.py"
+                )
+                self._run_path(path, words, "__main__" if "n" not in options else Path(path).stem)
+        except SystemExit:
+            if "e" not in options:
+                raise
+        finally:
+            if watch is not None:
+                watch.stop()
 
-    def _who(self, _rest: str) -> None:
-        print("  ".join(user_names(self.namespace)) or "no variables")
+    def _run_path(self, path: str, words: list[str], name: str) -> None:
+        before = self.namespace.get("__name__")
+        self.namespace["__name__"] = name
+        try:
+            run_file(path, words, self.namespace)
+        finally:
+            self.namespace["__name__"] = before
 
-    def _whos(self, _rest: str) -> None:
-        print(variable_table(self.namespace))
+    def _names(self, rest: str) -> list[str]:
+        """User's variables, of these types if any are given."""
+        types = rest.split()
+        names = user_names(self.namespace)
+        return [name for name in names if not types or type_name(type(self.namespace[name])) in types]
+
+    def _whos(self, rest: str) -> None:
+        print(variable_table({name: self.namespace[name] for name in self._names(rest)}))
 
 
-def _change_directory(rest: str) -> None:
-    os.chdir(Path(rest.strip("'\"") or "~").expanduser())
-    print(Path.cwd())
+def _has(options: str, letter: str) -> bool:
+    """Whether one of the groups of `-qn4 -o` has the letter."""
+    return any(letter in word for word in re.findall(r"-([A-Za-z]+)", options))
 
 
-def _environment(rest: str) -> object:
-    name, equals, value = rest.partition("=")
-    if equals:
-        os.environ[name.strip()] = value.strip()
-        return None
-    return os.environ[name] if name else dict(os.environ)
+def _words(rest: str) -> list[str]:
+    try:
+        return shlex.split(rest)
+    except ValueError:  # a quote without another
+        return rest.split()
+
+
+def _leading_options(rest: str, letters: str, *long: str, valued: str = "") -> tuple[dict[str, str], str]:
+    """Options in front, in any spelling that getopt takes: `-f -s`, `-fs`, `-m name`, `-mname`. And the rest."""
+    options: dict[str, str] = {}
+    rest = rest.strip()
+    while match := re.match(r"(-{1,2})([A-Za-z][\w-]*)(?:[ \t]+|$)", rest):
+        marks, word = match.groups()
+        rest = rest[match.end() :]
+        if marks == "--":
+            if word not in long:
+                raise ValueError(f"no option --{word} here")
+            options[word] = ""
+            continue
+        for at, letter in enumerate(word):
+            if letter in valued:
+                value = word[at + 1 :]
+                if not value:
+                    value, _, rest = rest.partition(" ")
+                options[letter], rest = value, rest.strip()
+                break
+            if letter not in letters:
+                raise ValueError(f"no option -{letter} here; there are -{' -'.join(letters + valued)}")
+            options[letter] = ""
+    return options, rest
 
 
 def _write_file(rest: str, body: str) -> None:
-    words = rest.split()
-    append = "-a" in words
-    path = next((word for word in words if word != "-a"), "")
+    words = _words(rest)
+    append = "-a" in words or "--append" in words
+    path = next((word for word in words if word not in ("-a", "--append")), "")
     if not path:
         raise ValueError("%%writefile needs the name of a file")
     with Path(path).expanduser().open("a" if append else "w", encoding="utf-8") as file:

@@ -29,8 +29,14 @@ class OutputSink(Protocol):
     def write(self, stream: StreamName, text: str) -> None:
         """Takes text that can be encoded as UTF-8, in the order in which the program wrote it."""
 
-    def display(self, bundle: dict[str, str | bytes]) -> None:
-        """Takes one displayed object: text/plain and other text types as str, images as bytes."""
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
+        """Takes one displayed object: text/plain and other text types as str, images as bytes.
+
+        name: not empty for one that takes the place of what the cell has displayed under this name.
+        """
+
+    def clear(self) -> None:
+        """Drops what the cell has written and displayed so far."""
 
     def drain(self) -> None:
         """Called at the end of each cell, after its last output."""
@@ -44,10 +50,13 @@ class DescriptorSink:
         while data:
             data = data[write_descriptor(1 if stream == "stdout" else 2, data) :]
 
-    def display(self, bundle: dict[str, str | bytes]) -> None:
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:  # noqa: ARG002  (no places here)
         text = bundle.get("text/plain")
         if isinstance(text, str):
             self.write("stdout", text + "\n")
+
+    def clear(self) -> None:
+        pass
 
     def drain(self) -> None:
         pass
@@ -65,6 +74,7 @@ class OutputBuffer:
         self._parts: list[tuple[StreamName, str]] = []
         self._size = 0
         self._passing_on = False
+        self._clears = False
         self._lines = 0
         self._pacer: Pacer | None = None
         self.complaints = 0
@@ -73,6 +83,8 @@ class OutputBuffer:
 
     def write(self, stream: StreamName, text: str) -> None:
         with self._lock:
+            if self._clears:
+                self._drop()
             self.complaints += stream == "stderr"
             self._parts.append(
                 (stream, text)
@@ -83,10 +95,19 @@ class OutputBuffer:
             elif text.endswith("\n"):
                 self._end_line()
 
-    def display(self, bundle: dict[str, str | bytes]) -> None:
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
         with self._lock:
+            if self._clears:
+                self._drop()
             self.flush()
-            self._sink.display(bundle)
+            self._sink.display(bundle, *([name] if name else []))
+
+    def clear(self, *, wait: bool) -> None:
+        """Drops what the cell has put out. wait: only when it puts out something else."""
+        with self._lock:
+            self._clears = True
+            if not wait:
+                self._drop()
 
     def flush(self) -> None:
         """Hands everything to the sink.
@@ -108,6 +129,7 @@ class OutputBuffer:
     def drain(self) -> None:
         """Hands everything over at the end of a cell, and lets the sink come to rest."""
         self.settle()
+        self._clears = False
         self._lines = 0
         self._sink.drain()
 
@@ -127,6 +149,11 @@ class OutputBuffer:
         if self._lines % BURST == 0:
             pacer = Pacer(self.flush)
             self._pacer = pacer if pacer.start() else None
+
+    def _drop(self) -> None:
+        self._clears = False
+        self._parts, self._size = [], 0
+        self._sink.clear()
 
     def become_child(self) -> None:
         """Forgets the parent's sink and lock: another thread may have held it when the process forked."""

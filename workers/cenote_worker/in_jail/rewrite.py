@@ -123,18 +123,41 @@ def _rewrite_cell(lines: list[str], first: int, name: str, arguments: str) -> No
     body = lines[first + 1 :]
     if name in _KEEPS_BODY:
         lines[first] = f"{MAGIC}.{name}_cell({arguments!r})"
-    elif (
-        name == "timeit"
-        and not _code_of(arguments + " ")[0].strip()
-        and (indented := _indented(body)) is not None
-    ):
-        lines[first:] = [f"for _ in {MAGIC}.repeat({arguments!r}):", *indented]
+    elif name == "timeit" and (timed := _timed_cell(arguments, body)) is not None:
+        lines[first:] = timed
     else:
         text = "\n".join(body)
         # By a name of its own: of this magic it is known what it does, see tracking/anything.py.
         called = f"write_file({arguments!r}" if name in _WRITES_BODY else f"cell({name!r}, {arguments!r}"
         lines[first] = f"{MAGIC}.{called}, {text!r})"
         lines[first + 1 :] = [""] * len(body)
+
+
+def _timed_cell(arguments: str, body: list[str]) -> list[str] | None:
+    """None for what is no `%%timeit`: other set-up than expressions and plain assignments has no place on a line."""
+    code, options = _code_of(arguments + " ")
+    setup, indented = _as_arguments(code.strip()), _indented(body)
+    if setup is None or indented is None:
+        return None
+    return [f"for _ in {MAGIC}.repeat({', '.join([repr(options), *setup])}):", *indented]
+
+
+def _as_arguments(code: str) -> list[str] | None:
+    """Statements as expressions that do the same."""
+    try:
+        tree = _parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):
+        return None
+    found = []
+    for statement in tree.body if isinstance(tree, ast.Module) else ():
+        match statement:
+            case ast.Expr(value=value):
+                found.append(f"({ast.unparse(value)})")
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found.append(f"({name} := ({ast.unparse(value)}))")
+            case _:
+                return None
+    return found
 
 
 def _indented(body: list[str]) -> list[str] | None:
@@ -163,7 +186,7 @@ def _line_to_python(line: str) -> str | None:
     if match := _QUESTION.fullmatch(line):
         return _question(match[1], match[3], match[2] + match[4])
     if match := _ASSIGNMENT.fullmatch(line):
-        return match[1] + _assigned(match[2], match[3].strip())
+        return _assigned(match[1], match[2], match[3].strip())
     return None
 
 
@@ -173,11 +196,16 @@ def _question(indent: str, name: str, marks: str) -> str | None:
     return f"{indent}{MAGIC}.inspect({name}, {name!r}, {len(marks) > 1})"
 
 
-def _assigned(mark: str, rest: str) -> str:
+def _assigned(target: str, mark: str, rest: str) -> str:
     if mark == "!":
-        return f"{MAGIC}.shell_lines({rest!r})"
+        return f"{target}{MAGIC}.shell_lines({rest!r})"
     name, _, arguments = rest.partition(" ")
-    return _line_magic(name, arguments.strip())
+    if name != "timeit" or not (code := _code_of(arguments.strip())[0]):
+        return target + _line_magic(name, arguments.strip())
+    options = _code_of(arguments.strip())[1]
+    if "await" not in code and _is_expression(code):
+        return f"{target}{MAGIC}.repeated({options!r}, lambda: ({code}))"
+    return f"for {target.rpartition('=')[0].strip()} in {MAGIC}.repeat({options!r}): {code}"
 
 
 def _line_magic(name: str, arguments: str) -> str:

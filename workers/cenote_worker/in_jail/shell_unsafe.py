@@ -45,6 +45,20 @@ def run_shell(command: str, shell: str = "sh") -> int:
     return process.returncode
 
 
+def run_program(program: str, arguments: list[str], source: str) -> tuple[int, str, str]:
+    """Runs a program that reads its source from stdin. Gives the exit status and what it wrote, both streams."""
+    import subprocess
+
+    done = subprocess.run(
+        [program, *arguments],
+        input=source.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        check=False,
+    )
+    out, err = (text.decode("utf-8", "backslashreplace") for text in (done.stdout, done.stderr))
+    return done.returncode, out, err
+
+
 def shell_lines(command: str) -> list[str]:
     """The lines that a command prints. Raises CalledProcessError when it fails."""
     import subprocess

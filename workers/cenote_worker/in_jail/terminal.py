@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Never
 
 from cenote_worker.in_jail.bounded import bounded_str, shorten
@@ -15,12 +17,33 @@ NOBODY = "nobody can type here; assign the value to a variable, or ask for it in
 _HELP_CHARS = 6_000
 _NO_SUBJECT = object()
 _print = print
+_input = input
+_sys = sys
+_fstat = os.fstat
 
 
-def refuse_input(prompt: object = "", /) -> Never:
-    """Stands for `input`: fails at once instead of waiting for somebody who is not there."""
-    asked = bounded_str(prompt, 200).strip()
-    raise EOFError(f"input({asked!r}) cannot be answered: {NOBODY}" if asked else f"no input(): {NOBODY}")
+class Input:
+    """Stands for `input`: reads what a program has put in the place of stdin since this was made.
+
+    Without that it fails at once, instead of waiting for a person who is not there.
+    """
+
+    def __init__(self) -> None:
+        self._stdin, self._file = sys.stdin, _file_of(0)
+
+    def __call__(self, prompt: object = "", /) -> str:
+        if _sys.stdin is not self._stdin or _file_of(0) != self._file:
+            return _input(prompt)
+        asked = bounded_str(prompt, 200).strip()
+        raise EOFError(f"input({asked!r}) cannot be answered: {NOBODY}" if asked else f"no input(): {NOBODY}")
+
+
+def _file_of(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = _fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def refuse_debugger(*_args: object, **_options: object) -> Never:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 
@@ -37,21 +38,61 @@ class Stopwatch:
         self.stop()
 
 
-def repeat(loops: int | None) -> Iterator[int]:
+class TimeitResult:
+    """What `%timeit -o` gives. timings: seconds of each loop. The names are IPython's."""
+
+    def __init__(self) -> None:
+        self.timings: list[float] = []
+
+    @property
+    def all_runs(self) -> list[float]:
+        return self.timings
+
+    @property
+    def loops(self) -> int:
+        return len(self.timings)
+
+    @property
+    def best(self) -> float:
+        return min(self.timings)
+
+    @property
+    def worst(self) -> float:
+        return max(self.timings)
+
+    @property
+    def average(self) -> float:
+        return sum(self.timings) / len(self.timings)
+
+    @property
+    def stdev(self) -> float:
+        mean = self.average
+        return math.sqrt(sum((each - mean) ** 2 for each in self.timings) / len(self.timings))
+
+    def __repr__(self) -> str:
+        return f"<TimeitResult : {self}>"
+
+    def __str__(self) -> str:
+        if not self.timings:
+            return "not timed yet"
+        return f"{duration(self.average)} per loop (mean of {self.loops:,} loops; best {duration(self.best)})"
+
+
+def repeat(loops: int | None, *, quiet: bool = False) -> Iterator[TimeitResult]:
     """Iterates over what is to be timed, then prints the mean and the best time of one round.
 
-    loops: how often; None goes on for about a second.
+    loops: how often; None goes on for about a second. Each round is given what holds the times so far.
     """
-    times: list[float] = []
+    result = TimeitResult()
     ends = _wall() + _BUDGET
-    for index in range(loops or _MOST_LOOPS):
+    for _ in range(loops or _MOST_LOOPS):
         started = _wall()
-        yield index
-        times.append(_wall() - started)
+        yield result
+        result.timings.append(_wall() - started)
         if loops is None and _wall() > ends:
             break
-    mean = sum(times) / len(times)
-    _print(f"{duration(mean)} per loop (mean of {len(times):,} loops; best {duration(min(times))})")
+    if not quiet:
+        _print(result)
 
 
 def duration(seconds: float) -> str:

@@ -135,7 +135,7 @@ class JailStory:
             case "output":
                 self._print("stderr" if frame.output.is_stderr else "stdout", frame.output.text)
             case "display":
-                self._show(arrived)
+                self._show(arrived, frame.display)
             case _:
                 self._answer(arrived)
 
@@ -145,11 +145,19 @@ class JailStory:
         else:
             self.request.printed.add(stream, text)
 
-    def _show(self, arrived: journal_pb2.Arrived) -> None:
+    def _show(self, arrived: journal_pb2.Arrived, display: jail_pb2.Display) -> None:
+        request = self.request
+        if request is None:
+            return
+        if display.clears:
+            request.room += sum(packet.ByteSize() for packet in request.packets)
+            request.packets.clear()
+            request.printed.skip(0)  # positions count on: a client may have read the text
+            return
         size = arrived.ByteSize()
-        if self.request is not None and size <= self.request.room:
-            self.request.room -= size
-            self.request.packets.append(arrived)
+        if size <= request.room:
+            request.room -= size
+            request.packets.append(arrived)
 
     def _answer(self, arrived: journal_pb2.Arrived) -> None:
         if self.request is None:

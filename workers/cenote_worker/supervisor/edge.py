@@ -45,6 +45,8 @@ MAX_TEXT = 4_000
 MAX_DIMENSIONS = 64
 """numpy's own limit."""
 
+_TEXTUAL = frozenset(("application/json", "application/javascript"))
+
 MAX_ENTRIES = 10_000
 """Entries of one listed folder: under 3 MB of names, which fits a reply."""
 
@@ -80,8 +82,12 @@ class OutputEvent:
 
 @dataclass(frozen=True, slots=True)
 class DisplayEvent:
+    """id: see `Display` in jail.proto. clears: what came before is dropped, and nothing is displayed."""
+
     bundle: MimeBundle
     size: int
+    id: str = ""
+    clears: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +264,8 @@ def _few_fields(data: bytes) -> bytes:
 
 
 def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> DisplayEvent:
+    if message.clears:
+        return DisplayEvent({}, 0, clears=True)
     content = Content.from_wire(message.content, descriptors, limit)
     try:
         if content.count != len(message.types):
@@ -266,13 +274,13 @@ def _display(message: jail_pb2.Display, descriptors: list[int], limit: int) -> D
         for mime, part in zip(message.types, content.unpack(), strict=True):
             raw = bytes(part)
             bundle[mime[:MAX_NAME]] = raw.decode("utf-8", "replace") if _is_text(mime) else raw
-        return DisplayEvent(bundle, content.size)
+        return DisplayEvent(bundle, content.size, message.id[:MAX_NAME])
     finally:
         content.close()
 
 
 def _is_text(mime: str) -> bool:
-    return mime.startswith("text/") or mime in ("application/json", "image/svg+xml")
+    return mime.startswith("text/") or mime in _TEXTUAL or mime.endswith(("+json", "+xml"))
 
 
 def _done(message: jail_pb2.Done) -> DoneReply:

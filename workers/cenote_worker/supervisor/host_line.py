@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError
 
@@ -36,6 +36,7 @@ MAX_ERROR = 10_000
 MAX_CLASS = 1_000
 MAX_GROUPS = 5
 MAX_IN_GROUPS = 20
+MAX_NOTES = 20
 """Characters of a class's name; depth of exception groups, and exceptions in all of them together."""
 
 Source = TypeVar("Source")
@@ -287,32 +288,68 @@ def _parse(data: bytes) -> jail_pb2.HostRequest:
 
 
 def from_failure(failure: HostFailure) -> jail_pb2.HostError:
-    inner = map(from_failure, failure.exceptions)
-    return make(jail_pb2.HostError, type=failure.type, message=failure.message, exceptions=inner)
+    message = make(
+        jail_pb2.HostError,
+        type=failure.type,
+        message=failure.message,
+        exceptions=map(from_failure, failure.exceptions),
+        notes=failure.notes,
+    )
+    if failure.cause is not None:
+        message.cause.CopyFrom(from_failure(failure.cause))
+    return message
 
 
 def to_failure(message: jail_pb2.HostError) -> HostFailure:
     """Bounded, whoever wrote it."""
-    return bounded_failure(message, lambda each: (each.type, each.message, each.exceptions))
+    return bounded_failure(message, _read)
 
 
-def bounded_failure(
-    source: Source, read: Callable[[Source], tuple[str, str, Sequence[Source]]]
-) -> HostFailure:
-    """read: name of the class, text, and what a group is made of. A jail gets it in one packet."""
+def _read(message: jail_pb2.HostError) -> Failed[jail_pb2.HostError]:
+    return Failed(
+        kind=message.type,
+        text=message.message,
+        members=message.exceptions,
+        cause=message.cause if message.HasField("cause") else None,
+        notes=message.notes,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed(Generic[Source]):
+    """What an exception says. kind: the name of its class. members: what a group is made of."""
+
+    kind: str
+    text: str
+    members: Sequence[Source] = ()
+    cause: Source | None = None
+    notes: Sequence[str] = ()
+
+
+def bounded_failure(source: Source, read: Callable[[Source], Failed[Source]]) -> HostFailure:
+    """A jail gets it in one packet."""
     exceptions, characters = MAX_IN_GROUPS, MAX_ERROR
 
+    def taken(text: str) -> str:
+        nonlocal characters
+        text = text[: max(characters, 0)]
+        characters -= len(text)
+        return text
+
+    def further(each: Source, depth: int) -> HostFailure | None:
+        nonlocal exceptions
+        if depth >= MAX_GROUPS or exceptions <= 0 or characters <= 0:
+            return None
+        exceptions -= 1
+        return within(each, depth + 1)
+
     def within(each: Source, depth: int) -> HostFailure:
-        nonlocal exceptions, characters
-        kind, text, members = read(each)
-        text = text[: characters if depth else MAX_ERROR]
-        characters -= len(text) if depth else 0
-        inner: list[HostFailure] = []
-        for member in members if depth < MAX_GROUPS else ():
-            if exceptions > 0 and characters > 0:
-                exceptions -= 1
-                inner.append(within(member, depth + 1))
-        return HostFailure(kind[:MAX_CLASS], text, tuple(inner))
+        failed = read(each)
+        text = taken(failed.text) if depth else failed.text[:MAX_ERROR]
+        inner = [found for member in failed.members if (found := further(member, depth)) is not None]
+        cause = None if failed.cause is None else further(failed.cause, depth)
+        notes = tuple(taken(note) for note in failed.notes[:MAX_NOTES])
+        return HostFailure(failed.kind[:MAX_CLASS], text, tuple(inner), cause, notes)
 
     return within(source, 0)
 

@@ -9,7 +9,6 @@ from cenote_worker.results import (
     CellUsage,
     ErrorInfo,
     ExecutionResult,
-    MimeBundle,
     Notice,
     StateAfter,
     StreamName,
@@ -64,6 +63,10 @@ class Printed:
     def text(self, stream: StreamName) -> str:
         return self._streams[stream].text() if stream in self._streams else ""
 
+    def clear(self) -> None:
+        """Forgets the text. What it has cost counts on."""
+        self._streams.clear()
+
     @property
     def truncated(self) -> bool:
         return any([stream.truncated for stream in self._streams.values()])
@@ -91,7 +94,7 @@ class Record:
     clock: CellClock
     printed: Printed
     room: int
-    outputs: list[MimeBundle] = field(default_factory=list)
+    displayed: list[DisplayEvent] = field(default_factory=list)
     timer: Timer | None = None
     unkept: str = ""
     news: tuple[str, ...] = ()
@@ -113,9 +116,20 @@ class Record:
         return record
 
     def display(self, event: DisplayEvent) -> None:
-        if event.size <= self.room and len(self.outputs) < MAX_DISPLAYS:
-            self.room -= event.size
-            self.outputs.append(event.bundle)
+        if event.clears:
+            self.room += sum(each.size for each in self.displayed)
+            self.displayed.clear()
+            self.printed.clear()
+            return
+        place = next((at for at, each in enumerate(self.displayed) if event.id and each.id == event.id), None)
+        room = self.room + (0 if place is None else self.displayed[place].size)
+        if event.size > room or (place is None and len(self.displayed) == MAX_DISPLAYS):
+            return
+        self.room = room - event.size
+        if place is None:
+            self.displayed.append(event)
+        else:
+            self.displayed[place] = event
 
     def rearm(self, timer: Timer | None) -> None:
         if self.timer is not None:
@@ -212,7 +226,7 @@ class Record:
             stdout=before.text("stdout") + self.printed.text("stdout"),
             stderr=before.text("stderr") + self.printed.text("stderr"),
             value=value,
-            outputs=tuple(self.outputs),
+            outputs=tuple(each.bundle for each in self.displayed),
             error=error,
             step=self.request.step,
             duration=duration,
