@@ -97,7 +97,8 @@ async def test_cancelling_a_task_interrupts_its_cell() -> None:
         with pytest.raises(asyncio.CancelledError):
             await task
         await agent.run("again")
-    assert ["Interrupted; the block may have run in part.\n\nagain", "Output:\n1"] == outputs(agent)
+    said = [message.content for message in agent.messages if message.role == "user"]
+    assert ["sleep", "Interrupted; the block may have run in part.", "again", "Output:\n1"] == said
 
 
 async def test_a_time_limit_ends_a_cell() -> None:

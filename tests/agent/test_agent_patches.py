@@ -212,10 +212,11 @@ async def test_what_is_different_may_be_too_long_to_show() -> None:
 def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
     """The next task finds a conversation in which each block has an outcome."""
     agent = core(patches=True)
-    answered = [Scene(), None, TextDelta(patch("step 1\nx = 1")), TurnEnded("stop", TokenUsage()), None]
+    answered = [Scene(), None, TextDelta(patch("step 1\nx = 1"))]
+    answered += [None, TurnEnded("stop", TokenUsage()), None]
     commands = drive(agent.run("the task", NOW), *answered)
     assert isinstance(commands[-1], PlanPatch)
-    assert "Interrupted; nothing was patched, or all of it." == agent.messages[-1].content
+    assert "Interrupted; nothing was patched, or all of it." == agent.messages[-2].content
 
 
 async def test_the_rules_hold_for_patched_code() -> None:

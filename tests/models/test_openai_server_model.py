@@ -138,7 +138,7 @@ async def test_a_refusal_that_is_a_web_page_hints_at_the_url(status: int) -> Non
     with OpenAIServer([page]) as server, pytest.raises(ModelRequestError) as caught:
         await model(server.url).complete(PROMPT)
     said = f"Sign in ({status}); a web page came instead of an answer: check the base URL; many end in /v1"
-    assert said == str(caught.value)
+    assert f"{server.url}: {said}" == str(caught.value)
 
 
 async def test_openai_is_not_asked_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
