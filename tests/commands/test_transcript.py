@@ -43,4 +43,10 @@ def test_agents_are_told_apart() -> None:
 
 def test_every_kind_of_event_is_shown() -> None:
     """A kind that the transcript does not know would go unseen."""
-    assert {kind.value for kind in EventType} - {"text"} == set(BLOCKS)
+    of_others = {
+        "text",
+        "code_delta",
+        "thinking",
+        "stopped",
+    }  # pieces, and what is said of an end without an answer
+    assert {kind.value for kind in EventType} - of_others == set(BLOCKS)

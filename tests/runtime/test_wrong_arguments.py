@@ -30,7 +30,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "no store": (lambda: PythonRuntime.open("", "a"), "a store is a folder or a URL .*, not ''"),
     "a store": (lambda: PythonRuntime(store=b"x", name="a"), "a store is a folder or a URL .*, not b'x'"),
     "a chunk": (lambda: ScriptedModel(["a"], chunk_size="2"), "at least 1, not '2'"),
-    "a base": (lambda: OpenAIServerModel("m", base_url=5), "base_url is a text, not 5"),
+    "a base": (lambda: OpenAIServerModel("m", base_url=5), "base_url is an address .*, not 5"),
     "instructions": (lambda: CaveAgent(MODEL, instructions=5), "instructions is a text, not 5"),
     "skills": (lambda: CaveAgent(MODEL, skills=5), "skills is a list, not 5"),
     "messages": (lambda: CaveAgent(MODEL, messages=5), "messages is a list, not 5"),

@@ -73,15 +73,17 @@ def by_value(number: int) -> int:
 
 
 def failing() -> None:
-    """A host function whose failure has secrets all over: cause, notes, locals, attributes."""
+    """A host function whose failure has secrets all over: what came before it, locals, attributes.
+
+    Its text, its notes and what it was raised from are for the jail.
+    """
     local = canary("host_locals")
     try:
-        raise KeyError(canary("host_cause"))
-    except KeyError as cause:
+        raise KeyError(canary("host_context"))
+    except KeyError:
         error = ValueError("refused")
-        error.add_note(canary("host_note"))
         error.secret = canary("host_attribute"), local  # type: ignore[attr-defined]
-        raise error from cause
+        raise error  # noqa: B904  (this is what is looked at)
 
 
 CONTROLS = """
