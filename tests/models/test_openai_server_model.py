@@ -231,7 +231,7 @@ def test_an_empty_address_is_not_openai(name: str, address: str) -> None:
         ("base_ulr", "did you mean base_url"),
         ("url", "did you mean base_url"),
         ("openai_api_base", "did you mean base_url"),
-        ("temprature", "did you mean temperature"),
+        ("temperature_", "did you mean temperature"),
         ("apikey", "did you mean api_key"),
         ("zzz", "extra_body"),
     ],
