@@ -127,6 +127,17 @@ def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
     assert 0 == session.looks_for("t = len(many)")
 
 
+def test_what_has_too_much_memory_in_it_is_looked_at_again(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of its objects have been met, so that others may come without it; until it gets one of them."""
+    monkeypatch.setattr("cenote_worker.tracking.budget._BYTES_PER_SECOND", 1e6)
+    session.looks_for("import numpy\nmany = [numpy.zeros(300_000)]\nother = [1]")
+    assert (frozenset({"other"}),) == session.tracker.components(["other"])
+    session.looks_for("many.append(other)")
+    assert (frozenset({"many", "other"}),) == session.tracker.components(["other"])
+
+
 def test_many_times_the_same_object_is_not_much(session: Session) -> None:
     """Objects are counted, not where they are."""
     session.looks_for(f"class Node: pass\nmany = [Node()] * {5 * OBJECTS}")

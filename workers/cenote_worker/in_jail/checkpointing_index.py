@@ -18,8 +18,9 @@ from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.state_index import OTHER_SHARING, Indexed, differences, fill, from_message
 from cenote_worker.trace import Location, Version, hidden, key_of, name
 from cenote_worker.tracking import index
+from cenote_worker.tracking.budget import TOO_LARGE
 from cenote_worker.tracking.index import StateIndexer
-from cenote_worker.tracking.picture import TOO_LARGE, Picture
+from cenote_worker.tracking.picture import Picture
 from cenote_worker.tracking.tracker import Tracker
 
 __builtins__ = BUILTINS

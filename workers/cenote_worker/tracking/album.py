@@ -27,13 +27,13 @@ from cenote_worker.trace import (
     module,
     name,
 )
-from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.budget import TOO_LARGE, Budget
 from cenote_worker.tracking.facts import NOTHING
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.library_state import LibraryState
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
-from cenote_worker.tracking.picture import TOO_LARGE, UNSEEN, Picture, fresh, picture_of
+from cenote_worker.tracking.picture import UNSEEN, Picture, fresh, picture_of
 from cenote_worker.tracking.untouched import Untouched
 
 __builtins__ = BUILTINS
@@ -54,7 +54,10 @@ _OF_MODULES: Final = (_INTERNAL - {"__doc__"}) | {"__cached__", "__file__", "__p
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """That a value is too large. size: of the container that it is, 0 for others. seconds: what a look might cost."""
+    """That a value has more objects than can be met, so that any may be in it.
+
+    size: of the container that it is, 0 for others. seconds: what a look might cost.
+    """
 
     picture: Picture
     type: type
@@ -209,7 +212,7 @@ class Album:
             taken = replace(taken, version=self._told[taken.version])
         self.finalizing = self.finalizing or taken.finalizes
         self._too_large.pop(location, None)
-        if taken.opaque == TOO_LARGE and content is value:
+        if taken.opaque == TOO_LARGE and taken.boundless and content is value:
             self._too_large[location] = _Verdict(taken, type(value), _size(value), budget.seconds)
         self._enter(location, taken)
         return taken

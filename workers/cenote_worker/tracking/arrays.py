@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
+from cenote_worker.tracking.budget import TOO_LARGE
 from cenote_worker.tracking.classes import attributes, module_of, mro
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.objects import held_by
@@ -166,7 +167,7 @@ def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
             items = [item for record in items for item in record]
         return graph.sequence(items, plain=True)
     if not graph.budget.has_room(value.nbytes):
-        graph.unknown("it is too large to be looked at in the time there is")
+        graph.unknown(TOO_LARGE)
         return None
     if value.flags.c_contiguous:
         flat = value.reshape(-1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 
@@ -21,6 +22,10 @@ _PATIENCE = 3
 
 _now = time.thread_time
 """Of this thread's own time, so that a busy machine makes nothing unknown that would be known on an idle one."""
+
+
+TOO_LARGE: Final = "it is too large to be looked at in the time there is"
+"""What is said of what was too dear."""
 
 
 class TooDear(Exception):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking import arrays
+from cenote_worker.tracking.budget import TOO_LARGE
 from cenote_worker.tracking.classes import attributes, module_of, mro, qualname
 from cenote_worker.tracking.graph import Graph, Handler
 
@@ -202,7 +203,7 @@ def _combined(graph: Graph, value: Any) -> object:
     for chunk in value.chunks:
         _show(graph, chunk)
     if not graph.budget.has_room(value.nbytes):
-        graph.unknown("it is too large to be looked at in the time there is")
+        graph.unknown(TOO_LARGE)
         return None
     whole = value.combine_chunks()  # in pieces still if they are too large for one
     pieces = whole.chunks if _is_chunked(whole) else [whole]

@@ -20,7 +20,7 @@ import xxhash
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import ANYTHING, BLIND, Location, module, name
-from cenote_worker.tracking.budget import Budget
+from cenote_worker.tracking.budget import TOO_LARGE, Budget
 from cenote_worker.tracking.classes import tells_what_it_holds
 from cenote_worker.tracking.exact_types_unsafe import Atoms, atoms_of, atoms_of_keys, atoms_of_values
 from cenote_worker.tracking.facts import NOTHING, Facts, facts_of
@@ -285,7 +285,7 @@ class Graph:
     def memory(self, buffer: Any, size: int) -> str:
         """The digest of plain memory. buffer: contiguous. Memory that is too large is known to be there, no more."""
         if not self.budget.allows(size):
-            self.unknown("it is too large to be looked at in the time there is")
+            self.unknown(TOO_LARGE)
             return ""
         return self._untouched.digest(buffer, size) or xxhash.xxh3_128_hexdigest(buffer)
 

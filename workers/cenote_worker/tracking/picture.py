@@ -10,7 +10,7 @@ from typing import Final
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.trace import Location, Version
-from cenote_worker.tracking.budget import Budget, TooDear
+from cenote_worker.tracking.budget import TOO_LARGE, Budget, TooDear
 from cenote_worker.tracking.facts import NOTHING, Facts
 from cenote_worker.tracking.graph import Graph, Stretch
 from cenote_worker.tracking.handlers import Handlers
@@ -25,7 +25,6 @@ _UNOWNED: Final[Mapping[int, Stretch]] = {}
 _NOWHERE: Final[frozenset[Location]] = frozenset()
 
 
-TOO_LARGE: Final = "it is too large to be looked at in the time there is"
 UNSEEN: Final = "?"
 """How versions begin of what cannot be looked into: they can be equal only as tokens."""
 

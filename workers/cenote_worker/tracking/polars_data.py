@@ -15,6 +15,7 @@ from typing import Any
 
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.anything import others_at_work
+from cenote_worker.tracking.budget import TOO_LARGE
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.stamps import Stamps
 
@@ -64,7 +65,7 @@ def _content(graph: Graph, chunk: Any) -> object:
     if view is not None:
         return graph.memory(view.view("V1").view("u1") if view.nbytes else b"", view.nbytes)
     if not graph.budget.has_room(_STREAMED * chunk.estimated_size()):
-        graph.unknown("it is too large to be looked at in the time there is")
+        graph.unknown(TOO_LARGE)
         return None
     written = chunk.__getstate__()
     graph.budget.allows(_STREAMED * len(written))
