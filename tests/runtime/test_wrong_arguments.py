@@ -32,6 +32,10 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a chunk": (lambda: ScriptedModel(["a"], chunk_size="2"), "at least 1, not '2'"),
     "a base": (lambda: OpenAIServerModel("m", base_url=5), "base_url is an address .*, not 5"),
     "instructions": (lambda: CaveAgent(MODEL, instructions=5), "instructions is a text, not 5"),
+    "system instructions": (
+        lambda: CaveAgent(MODEL, system_instructions=[]),
+        r"system_instructions is a text, not \[\]",
+    ),
     "skills": (lambda: CaveAgent(MODEL, skills=5), "skills is a list, not 5"),
     "messages": (lambda: CaveAgent(MODEL, messages=5), "messages is a list, not 5"),
     "an event": (lambda: CaveAgent(MODEL, on_event="print"), "a function that takes an event, not 'print'"),

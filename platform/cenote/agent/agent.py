@@ -119,7 +119,7 @@ class CaveAgent(SubAgent):
         _check(model, runtime, on_error, max_exec_timeout, messages)
         _check_texts(
             instructions=instructions,
-            system_instructions=system_instructions or "",
+            system_instructions="" if system_instructions is None else system_instructions,
             system_prompt_template=system_prompt_template,
             python_block_identifier=python_block_identifier,
         )
