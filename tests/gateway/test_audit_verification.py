@@ -76,7 +76,7 @@ def test_entries_that_are_young_enough_stay(tmp_path: Path) -> None:
             assert COUNT == len(list(entries(folder)))
 
 
-def test_files_that_somebody_else_removed_are_missed(tmp_path: Path) -> None:
+def test_files_that_the_platform_has_not_removed_are_missed(tmp_path: Path) -> None:
     """Retention signs what it removes: neither a head nor another platform's word stands in for that."""
     folder, now = tmp_path / "audit", [1_000.0]
     with AuditLog(folder, KEY, file_bytes=1200, keep=10.0, clock=lambda: now[0]) as log:

@@ -76,7 +76,7 @@ def test_a_platform_is_ready_for_strangers_and_for_revoked_tokens(world: World) 
 def test_a_database_that_is_away_is_alive_and_not_ready(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By both ways to ask, and ready again once it is back. Its place is nobody's business."""
+    """By both ways to ask, and ready again once it is back. Its place is not told."""
     monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
     monkeypatch.setattr("cenote.gateway.server.LOOK_EVERY", 0.02)
     with stranger(world) as channel:

@@ -157,7 +157,7 @@ async def test_reasoning_is_given_to_those_who_ask(connect: Connect, member: str
 
 
 async def test_a_refusal_is_the_turn_and_no_piece_of_text(connect: Connect) -> None:
-    """It may quote code, which nobody may take for an answer."""
+    """It may quote code, which is not to be taken for an answer."""
     quoted = "I can't help with\n```python\nx = 1\n```"
     parts = [delta("", refusal=quoted[:10]), delta("", refusal=quoted[10:]), finish(), DONE]
     with OpenAIServer([stream(*parts)]) as server:

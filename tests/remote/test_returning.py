@@ -32,7 +32,7 @@ def free_port() -> int:
 
 
 class Gateway(PlatformServiceServicer):
-    """Describes itself, and breaks the line of whoever deletes."""
+    """Describes itself, and breaks the line of a client that deletes."""
 
     def __init__(self) -> None:
         self.deleted: list[str] = []
@@ -114,7 +114,7 @@ def test_one_that_does_not_come_back_is_given_up(free_port: int) -> None:
 
 
 def test_what_was_started_here_is_known_from_then_on(free_port: int) -> None:
-    """By whichever name of this machine; elsewhere, nobody can say that nothing was there."""
+    """By whichever name of this machine; elsewhere, no client can say that nothing was there."""
     assert not is_known(f"localhost:{free_port}")
     remember(f"127.0.0.1:{free_port}")
     assert is_known(f"localhost:{free_port}")

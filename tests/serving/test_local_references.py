@@ -107,7 +107,7 @@ def test_what_memory_has_no_room_for_goes_to_disk() -> None:
 
 
 def test_a_value_that_is_larger_than_the_memory_for_all() -> None:
-    """It goes to disk by itself, and moves nobody else."""
+    """It goes to disk by itself, and moves no other value."""
     disk = Disk()
     store = LocalReferences(room=SIZE, spill=disk.write)
     small = store.put(filled(1), INFO, OURS, holder="one", lease=1e6).id

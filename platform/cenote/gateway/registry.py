@@ -104,7 +104,7 @@ class Registry:
         return self._processors
 
     def check(self, wish: Wish, wrong: Problems) -> None:
-        """Notes all that stands in the way of a wish, whoever has it. wrong: what is known to be wrong before."""
+        """Notes all that stands in the way of a wish, of any caller. wrong: what is known to be wrong before."""
         with wrong.noting():
             _check(wish)
         with wrong.noting():

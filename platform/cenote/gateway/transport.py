@@ -23,7 +23,7 @@ from cenote_worker.serving.secured import for_clients
 log = logging.getLogger("cenote.gateway")
 
 _RENEW_EVERY: Final = 60.0
-"""Seconds between two looks for a newer certificate, when somebody connects or asks for the platform's health."""
+"""Seconds between two looks for a newer certificate, when a client connects or asks for the platform's health."""
 
 _WILDCARDS: Final = ("0.0.0.0", "::", "[::]")
 
@@ -66,7 +66,7 @@ def transport(options: PlatformOptions) -> Transport:
 
 
 class ShownCertificate:
-    """What clients are shown: renewed without a restart, by whoever puts new files there, or by the platform itself.
+    """What clients are shown: renewed without a restart, from new files of the operator's, or by the platform itself.
 
     made: reads or makes it. What cannot be used now is not shown, and what was shown before goes on to be.
     """

@@ -74,7 +74,7 @@ class HealthCause(_message.Message):
     text: _builtins.str
     """For people, with the next step. It names no file and no address."""
     warning: _builtins.bool
-    """The platform is ready all the same, but somebody should look."""
+    """The platform is ready all the same, but its operator should look."""
     def __init__(
         self,
         *,

@@ -114,7 +114,7 @@ class _Kept:
     created: float
     leases: dict[str, float] = field(default_factory=dict)
     used: float = 0.0
-    """When somebody needed it last."""
+    """When a runtime needed it last."""
     spilled: bool = False
 
     @property
@@ -170,7 +170,7 @@ class LocalReferences:
         self._wall = wall
         self._spill = spill
         self._moving = threading.Lock()
-        """Of whoever makes room, which may take as long as a disk does: who only reads does not wait for it."""
+        """Of the thread that makes room, which may take as long as a disk does. Readers do not wait for it."""
         self._lock = threading.Lock()
         self._kept: dict[str, _Kept] = {}
         self._timer: threading.Timer | None = None
@@ -187,7 +187,7 @@ class LocalReferences:
                     check_count(sum(kept.origin.tenant == origin.tenant for kept in self._kept.values()))
                 placed = self._placed(content)
                 with self._lock:
-                    reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: nobody meets another's by trying
+                    reference = f"ref_{secrets.token_hex(16)}"  # 128 bits: none is met by trying
                     now = self._clock()
                     leases = {holder: now + lease}
                     kept = _Kept(placed, info, origin, self._wall(), leases, now, placed is not content)

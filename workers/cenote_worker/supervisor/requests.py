@@ -99,7 +99,7 @@ class JailRequest:
 
     @property
     def has_output(self) -> bool:
-        """Whether it is a cell, or the undoing of one, which whoever goes on with it tells again. The answers of all
+        """Whether it is a cell, or the undoing of one, which its next host tells again. The answers of all
         others have no room for what is printed meanwhile."""
         return self.ask is Ask.EXECUTE or self.undoes is not None
 

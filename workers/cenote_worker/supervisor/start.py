@@ -247,7 +247,7 @@ def start_jail(
 
 
 def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
-    """A fresh jail with nothing in it, that nobody supervises yet. Raises as `start_jail`; see Nursery.start_ends."""
+    """A fresh jail with nothing in it, without a supervisor yet. Raises as `start_jail`; see Nursery.start_ends."""
     _check_memory(policy)
     with _explained():
         return nursery.start_ends(policy)
