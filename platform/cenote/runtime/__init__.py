@@ -52,6 +52,8 @@ _NAMES = {
     "cenote.runtime.asynchronous": ("AsyncPythonRuntime",),
     "cenote.runtime.files": (
         "AsyncFiles",
+        "AsyncProcess",
+        "AsyncProcessStream",
         "Files",
     ),
     "cenote.runtime.final_state": ("FinalState",),
@@ -65,6 +67,8 @@ _NAMES = {
         "Merge",
         "MergeConflictError",
     ),
+    "cenote.runtime.process": ("AsyncProcess", "AsyncProcessStream", "Process", "ProcessStream"),
+    "cenote.runtime.processes": ("ProcessResult",),
     "cenote.runtime.references": ("ObjectReference",),
     "cenote.runtime.storage": ("foretold",),
     "cenote.runtime.sync": ("PythonRuntime",),
@@ -105,6 +109,8 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AsyncFiles",
+    "AsyncProcess",
+    "AsyncProcessStream",
     "AsyncPythonRuntime",
     "CellUsage",
     "CheckpointDamagedError",
@@ -132,6 +138,9 @@ __all__ = [
     "NotDurableError",
     "Notice",
     "ObjectReference",
+    "Process",
+    "ProcessResult",
+    "ProcessStream",
     "PythonRuntime",
     "Rollback",
     "SnapshotInfo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +26,16 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import AsyncListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
+from cenote.runtime.process import AsyncProcess, run_async
+from cenote.runtime.processes import (
+    Command,
+    Folder,
+    Input,
+    ProcessFeed,
+    ProcessResult,
+    most_output,
+    order,
+)
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
     done,
@@ -46,7 +56,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 from cenote_worker.checkpoints.store import CheckpointInfo
 from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import ExecutionResult, JailStatus, OnError, Rollback, SnapshotInfo, VariableInfo
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -173,6 +185,49 @@ class AsyncPythonRuntime(RuntimeFace):
         """What became of a call whose answer was lost, by the key that OutcomeUnknownError named."""
         outcome = await self._call(lambda listener: self.core.outcome(key, listener))
         return await asyncio.to_thread(past, outcome, self.core.read_history)
+
+    # -- processes --
+
+    async def run(
+        self,
+        command: Command,
+        *,
+        stdin: Input = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Folder = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+    ) -> ProcessResult:
+        """Runs a program beside the namespace and waits for its end; see PythonRuntime.run."""
+        policy = self.core.policy
+        limit = policy.cell_timeout if timeout is None else timeout
+        asked = order(command, env=env, cwd=cwd, timeout=limit, has_input=stdin is not None)
+        return await run_async(self._begin, asked, stdin, most_output(max_output, policy))
+
+    async def spawn(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Folder = None,
+        timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
+    ) -> AsyncProcess:
+        """Begins a program beside the namespace; see PythonRuntime.spawn."""
+        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, terminal=terminal)
+        feed = ProcessFeed()
+        return AsyncProcess(await self._begin(asked, feed), feed, self.core.policy.output_bytes)
+
+    async def _begin(self, asked: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
+        """A process that comes to be when its caller has gone is ended."""
+        if self.core.running:
+            return self.core.begin(asked, listener)
+        beginning = asyncio.ensure_future(asyncio.to_thread(self.core.begin, asked, listener))
+        try:
+            return await asyncio.shield(beginning)
+        except asyncio.CancelledError:
+            beginning.add_done_callback(_end)
+            raise
 
     # -- snapshots --
 
@@ -379,3 +434,8 @@ def _withdraw(queuing: asyncio.Future[Callable[[], None] | None]) -> None:
     withdraw = queuing.result()
     if withdraw is not None:
         withdraw()
+
+
+def _end(beginning: asyncio.Future[ProgramHandle]) -> None:
+    if not beginning.cancelled() and beginning.exception() is None:
+        beginning.result().kill()

@@ -12,7 +12,9 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import Listener
 
 Withdraw = Callable[[], None]
@@ -76,6 +78,9 @@ class Backend(Protocol):
 
         cause: what made its author send it, for the history.
         """
+
+    def begin(self, order: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
+        """A program beside the namespace. Raises as `start`, and UsageError; the listener hears the rest."""
 
     def interrupt(self) -> bool:
         """Interrupts the running cell; an attached author's backend only its own. False when there is none."""

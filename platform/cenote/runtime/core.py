@@ -53,6 +53,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.in_jail.rewrite import to_python, without_mark
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import (
     Carried,
     ErrorInfo,
@@ -62,6 +63,7 @@ from cenote_worker.results import (
     SnapshotInfo,
     StreamName,
 )
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import Listener, Outcome
 
 
@@ -340,6 +342,10 @@ class RuntimeCore:
                 return None
             listener = _Judge(listener, self._rules)
         return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
+
+    def begin(self, order: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
+        """Begins a process beside the namespace. May block where no jail is there."""
+        return self.backend.begin(order, listener)
 
     def refuse_reentry(self) -> None:
         """Raises UsageError where the caller is a host function that a cell of this runtime waits for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
@@ -26,6 +26,16 @@ from cenote.runtime.injection import value_parcel
 from cenote.runtime.kept_states import KeptState
 from cenote.runtime.listeners import BlockingListener, OnOutput
 from cenote.runtime.merging import Merge, OnConflict, branch_core, merge
+from cenote.runtime.process import Process, run
+from cenote.runtime.processes import (
+    Command,
+    Folder,
+    Input,
+    ProcessFeed,
+    ProcessResult,
+    most_output,
+    order,
+)
 from cenote.runtime.references import ObjectReference
 from cenote.runtime.replies import (
     done,
@@ -205,6 +215,53 @@ class PythonRuntime(RuntimeFace):
         """
         outcome = self._call(lambda listener: self.core.outcome(key, listener))
         return past(outcome, self.core.read_history)
+
+    # -- processes --
+
+    def run(
+        self,
+        command: Command,
+        *,
+        stdin: Input = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Folder = None,
+        timeout: float | None = None,
+        max_output: int | None = None,
+    ) -> ProcessResult:
+        """Runs a program beside the namespace, in the same jail, and waits for its end; a cell that runs goes on.
+
+        command: a text for `sh -c`, or a list of a program and its arguments. stdin: what it reads; nothing by
+        default. env: added to the jail's variables. cwd: its folder, the working directory by default. timeout:
+        seconds, else the policy's `cell_timeout`; then the program and all that it has started are killed.
+        max_output: bytes of each stream that are kept, of its beginning and its end; by default, and at most, the
+        policy's `output`. What the program leaves running in the background when it ends goes on.
+
+        Never raises for what the program does: see the result. Raises UsageError, and what `execute` raises where
+        there is no jail.
+        """
+        policy = self.core.policy
+        limit = policy.cell_timeout if timeout is None else timeout
+        asked = order(command, env=env, cwd=cwd, timeout=limit, has_input=stdin is not None)
+        return run(self.core.begin, asked, stdin, most_output(max_output, policy))
+
+    def spawn(
+        self,
+        command: Command,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Folder = None,
+        timeout: float | None = None,
+        terminal: tuple[int, int] | None = None,
+    ) -> Process:
+        """Begins a program as `run` does, and gives it to be fed, read and signalled while it runs.
+
+        terminal: rows and columns of a terminal that is all of its streams; without one they are pipes. timeout: none
+        by default. It ends with the jail, with a rollback to a state from before it began, and where a worker that
+        dies takes the runtime back to one.
+        """
+        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, terminal=terminal)
+        feed = ProcessFeed()
+        return Process(self.core.begin(asked, feed), feed, self.core.policy.output_bytes)
 
     # -- snapshots --
 

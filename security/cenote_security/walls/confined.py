@@ -98,10 +98,12 @@ class ConfinedLevel(Level):
         """The warden may read all of `/proc`, to account for its jail; its own files there are root's."""
         with building("keep the warden from being traced"):
             libc.prctl(libc.PR_SET_DUMPABLE, 0)
-        rules = fences.ruleset((*self._grants, Grant(path="/proc", access=landlock.READ)))
-        fences.confine_paths(rules)
+        self._confine_with_proc()
         _prove_that_signals_stay_inside()
         fences.filter_calls(self._filter)
+
+    def fence_attendant(self) -> None:
+        self._confine_with_proc()
 
     def fence_worker(self) -> None:
         with building("bind the worker to its warden"):
@@ -109,6 +111,13 @@ class ConfinedLevel(Level):
             libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         own = (Grant(path=f"/proc/self/{name}", access=landlock.READ) for name in _OWN_PROC_FILES)
         fences.confine_paths(fences.ruleset((*self._grants, *own)))
+
+    def _confine_with_proc(self) -> None:
+        rules = fences.ruleset((*self._grants, Grant(path="/proc", access=landlock.READ)))
+        try:
+            fences.confine_paths(rules)
+        finally:
+            os.close(rules)
 
     def clean_up(self, number: int) -> None:
         self._own_folders.remove(number)

@@ -98,6 +98,11 @@ class Level(ABC):
     def fence_warden(self) -> None:
         """In the warden, before it forks the worker: walls that both have."""
 
+    def fence_attendant(self) -> None:  # noqa: B027  (most levels have nothing to do)
+        """In a process that the warden forks to begin a program, before it does: where signals of one domain reach no
+        other, a domain of its own, in which it can do what the warden can.
+        """
+
     @abstractmethod
     def fence_worker(self) -> None:
         """In the worker, before it becomes the namespace: walls that keep it off the warden."""

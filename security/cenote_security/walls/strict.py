@@ -77,6 +77,11 @@ class StrictLevel(Level):
         fences.confine_paths(self.worker_rules)
         fences.filter_calls(self._filter)
 
+    def fence_attendant(self) -> None:
+        with building("renounce what the warden has"):
+            libc.set_capabilities()
+        fences.confine_paths(self.worker_rules)
+
     def fence_worker(self) -> None:
         with building("renounce what the warden has"):
             libc.set_capabilities()

@@ -14,7 +14,9 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Entry
 from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import Listener, Seat, Withdraw
 
 if TYPE_CHECKING:
@@ -116,6 +118,11 @@ class AttachedRuntime:
 
     def leave(self, key: str, listener: Listener) -> None:
         self._runtime.leave(key, listener)
+
+    def begin(self, order: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
+        """As HostedRuntime.begin."""
+        self.check_open()
+        return self._runtime.begin(order, listener, self._seat)
 
     def interrupt(self) -> bool:
         """Interrupts the running cell if it is this author's. False when it is not, or none runs."""

@@ -35,10 +35,12 @@ from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target, keeping
 from cenote_worker.hosted.submissions import Submissions
 from cenote_worker.hosted.unlike_starts import unkept_files
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.host_line import HostHandler
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import OWNER, Listener, Seat, Withdraw
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
@@ -432,6 +434,10 @@ class HostedRuntime:
         """What changes of the history need."""
         self.check_open()
         return self._reruns
+
+    def begin(self, order: ProgramOrder, listener: ProgramListener, seat: Seat = OWNER) -> ProgramHandle:
+        """Begins a program beside the namespace. Raises as `start`, and UsageError; the listener hears the rest."""
+        return self.started(seat).programs.begin(order, listener)
 
     # -- values --
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from cenote_security.errors import ProtocolViolation
 from cenote_security.printable import printable
-from cenote_worker.frames import has_ended
+from cenote_worker.frames import has_ended, send_packet
 from cenote_worker.results import SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death, from_warden
 from cenote_worker.supervisor.holds import Holds, Target
@@ -54,6 +54,12 @@ class Observer(Protocol):
 
     def unparked(self, pid: int) -> None:
         """A worker is there, as asked; 0 if none can be had."""
+
+    def not_begun(self, number: int, code: int) -> None:
+        """No attendant could be forked for the program of this number. code: an errno."""
+
+    def unattended(self, number: int, cause: str) -> None:
+        """The attendant of a program was killed, and so was the program. cause: `worker`, `rollback` or empty."""
 
 
 class ControlLine:
@@ -152,6 +158,14 @@ class ControlLine:
         """Has a worker there again. See `Observer.unparked`."""
         self._parking = self._ask("unpark") or 0
 
+    def begin_program(self, descriptors: Sequence[int]) -> int | None:
+        """Has a program begun beside the worker. Its number; None where the warden hears nothing."""
+        return self._send("begin", descriptors)
+
+    def end_program(self, program: int) -> None:
+        """Has its attendant killed, and all that nobody looks after then."""
+        self._send("end_program", program=program)
+
     def read(self) -> None:
         """Takes some of what the warden said. Raises ProtocolViolation for what it may not say."""
         for _ in range(MESSAGES_PER_TURN):
@@ -186,11 +200,13 @@ class ControlLine:
             self._observer.asked(number)
         return number
 
-    def _send(self, operation: str, **facts: int | str | list[Target]) -> int | None:
+    def _send(
+        self, operation: str, descriptors: Sequence[int] = (), **facts: int | str | list[Target]
+    ) -> int | None:
         self._number += 1
         message = json.dumps({"op": operation, "id": self._number, **facts}).encode()
         try:
-            self._sock.send(message, socket.MSG_NOSIGNAL)
+            send_packet(self._sock, message, [*descriptors])
         except OSError:  # gone, or so far behind that it will be killed by the clock
             return None
         return self._number
@@ -219,6 +235,10 @@ class ControlLine:
                 self._rolled_back(number, _integer(message, "step") or 0, _pid(message))
             case "not_kept":
                 self._rolled_back(number, None, 0)
+            case "not_begun":
+                self._observer.not_begun(number or 0, _integer(message, "code") or 0)
+            case "unattended":
+                self._observer.unattended(number or 0, str(message.get("cause"))[:MAX_LABEL])
             case "exited":
                 self._observer.ended(_death(message))
                 return True

@@ -50,6 +50,7 @@ class Ending:
         self._conversation = conversation
         self._recovery, self._control = successors.recovery, successors.control
         self._parking = successors.parking
+        self._programs = successors.programs
         self._intake = intake
         self._hosts = hosts
         self._ends = ends
@@ -123,6 +124,7 @@ class Ending:
 
     def _release(self) -> None:
         self._parking.close()
+        self._programs.close("" if self.death is None else self.death.describe())
         self._intake.close()
         self._reactor.unwatch(self._ends.control.fileno())
         self._hosts.close()

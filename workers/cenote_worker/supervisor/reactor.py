@@ -95,6 +95,10 @@ class Reactor:
         """Calls `callback` whenever the descriptor is readable or closed by its peer. Reactor thread only."""
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
+    def watch_room(self, descriptor: int, callback: Callback) -> None:
+        """Calls `callback` whenever the descriptor can be written to, or never again. Reactor thread only."""
+        self._selector.register(descriptor, selectors.EVENT_WRITE, callback)
+
     def unwatch(self, descriptor: int) -> None:
         """Reactor thread only, and before the descriptor is closed. Unknown descriptors are ignored.
 

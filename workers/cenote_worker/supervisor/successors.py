@@ -25,6 +25,7 @@ from cenote_worker.supervisor.host_watch import HostWatch
 from cenote_worker.supervisor.intake import Intake
 from cenote_worker.supervisor.jail_ends import JailEnds
 from cenote_worker.supervisor.parking import Parking
+from cenote_worker.supervisor.programs import Programs
 from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.record import Record
@@ -119,6 +120,7 @@ class Successors:
         self._hosts = hosts
         self.recovery = Recovery()
         self.control = ControlLine(ends.control, self)
+        self.programs = Programs(reactor, lock, self.control, ends.isolation)
         self.parking = Parking(
             jail, reactor=reactor, lock=lock, control=self.control, account=account, recovery=self.recovery
         )
@@ -130,6 +132,8 @@ class Successors:
         with self._lock:
             ending = self._jail.death is not None or self._jail.is_sentenced
             if ending or self.recovery.struck is not None:
+                return
+            if death.reason == "memory" and self.programs.relieve():
                 return
             if death.reason == "memory" and self.recovery.may_relieve():
                 self.control.relieve()
@@ -297,6 +301,12 @@ class Successors:
 
     def unparked(self, pid: int) -> None:
         self.parking.unparked(pid)
+
+    def not_begun(self, number: int, code: int) -> None:
+        self.programs.not_begun(number, code)
+
+    def unattended(self, number: int, cause: str) -> None:
+        self.programs.unattended(number, cause)
 
     def rolled_back(self, step: int | None, pid: int) -> None:
         running = self._work.running

@@ -95,6 +95,8 @@ class Supervisor:
         )
         self._recovery, self._control = self._successors.recovery, self._successors.control
         self._parking = self._successors.parking
+        self.programs = self._successors.programs
+        """What runs beside the worker."""
         self._interrupts = Interrupts(
             self._work,
             reactor=reactor,
@@ -169,7 +171,7 @@ class Supervisor:
     @property
     def busy(self) -> bool:
         """Whether anything is under way."""
-        asked = self._work.is_there or self._control.busy
+        asked = self._work.is_there or self._control.busy or self.programs.running
         return bool(asked or self._conversation.phase is not Phase.IDLE or self.is_sentenced)
 
     @property

@@ -27,6 +27,7 @@ from cenote_security.walls.wall import WallError, building
 from cenote_worker.patient_wait import PatientWait
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote import warden
+from cenote_worker.zygote.attendant import attend
 from cenote_worker.zygote.boarding_unsafe import Letter, board
 from cenote_worker.zygote.descriptors import LAST_PID, WORKER_RULES, JailDescriptors, place
 from cenote_worker.zygote.origin import Again
@@ -229,6 +230,7 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
         most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY)
         if start.keeps_copies
         else 0,
+        attend=lambda descriptors: run_and_exit(lambda: attend(start, descriptors)),
     )
     if again is not None:
         run_and_exit(lambda: _another_worker(start, again))
@@ -263,11 +265,9 @@ def _place_for_warden(
     """Of what workers have it keeps nothing open that there will be no further one for."""
     null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     own = (null, null, null, control, line, pulse)
-    if not start.keeps_copies:
-        place(own)
-        start.level.last_pid = -1
-        return
     level = start.level
+    if not start.keeps_copies:
+        for_workers, level.last_pid = (null,) * len(for_workers), -1
     if level.worker_rules < 0:
         level.last_pid = -1
         place((*own, *for_workers))

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from cenote_worker.patient_wait import PatientWait
+from cenote_worker.zygote.processes_below import below, children
 from cenote_worker.zygote.usage import descendants
 
 PATIENCE: Final = 5.0
@@ -47,6 +48,20 @@ def end_younger(than: Birth, spared: Collection[int]) -> bool:
         time.sleep(_PAUSE)
         _collect(found)
     return True
+
+
+def end_unattended(since: Birth, spared: Collection[int]) -> None:
+    """Kill children of this process that are not spared and began since, with all below them."""
+    own = os.getpid()
+    wait = PatientWait(PATIENCE)
+    while wait.piece():
+        roots = [pid for pid in children(own) if pid not in spared and birth_of(pid) >= since]
+        found = [*roots, *(pid for root in roots for pid in below(root))]
+        if not found:
+            return
+        _kill(found)
+        time.sleep(_PAUSE)
+        _collect(found)
 
 
 def _kill(pids: Iterable[int]) -> None:

@@ -32,19 +32,18 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     parents = [pid]
     while parents:
-        children = [child for parent in parents for child in _children(parent)]
-        found.extend(children)
-        parents = children
+        parents = [child for parent in parents for child in children(parent)]
+        found.extend(parents)
     return found
 
 
-def _children(pid: int) -> list[int]:
+def children(pid: int) -> list[int]:
     """Children of all threads of a process; none when it ended meanwhile."""
-    children: list[int] = []
+    found: list[int] = []
     with suppress(OSError):
         for thread in Path(f"/proc/{pid}/task").iterdir():
-            children.extend(map(int, (thread / "children").read_bytes().split()))
-    return children
+            found.extend(map(int, (thread / "children").read_bytes().split()))
+    return found
 
 
 def _proportional_memory(pid: int) -> int:

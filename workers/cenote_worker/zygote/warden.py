@@ -19,12 +19,14 @@ from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import BEGINNING, FORGONE, MAX_LABEL, Message, hear, number
 from cenote_worker.zygote import usage
+from cenote_worker.zygote.attendant import COUNT
 from cenote_worker.zygote.descriptors import CONTROL, LINE, PULSE
 from cenote_worker.zygote.origin import Again
 from cenote_worker.zygote.parking import call, come, leave, left, stay
+from cenote_worker.zygote.programs import Attend, Cause, Programs
 from cenote_worker.zygote.pulse import Pulse
-from cenote_worker.zygote.shelf import Shelf
-from cenote_worker.zygote.strays import birth_at, end_younger
+from cenote_worker.zygote.shelf import Shelf, is_child
+from cenote_worker.zygote.strays import birth_at, end_unattended, end_younger
 from cenote_worker.zygote.watch import AT_ONCE, NOBODY, Watch, revive, say, wake
 from cenote_worker.zygote.worker_number import WorkerNumber
 
@@ -53,12 +55,18 @@ def heed_signals() -> None:
 
 
 def watch(
-    worker: int, oom_kills: int, *, holds_signals: bool, most_copies: int, last_pid: int = -1
+    worker: int,
+    oom_kills: int,
+    *,
+    holds_signals: bool,
+    most_copies: int,
+    attend: Attend,
+    last_pid: int = -1,
 ) -> Again | None:
     """The warden's whole life. Returns when the worker is dead or the client is gone. See `heed_signals`.
 
     And in each process that is forked to begin where the worker began, with what that is told. holds_signals: see
-    Level, as last_pid. most_copies: of the worker that are kept.
+    Level, as last_pid. most_copies: of the worker that are kept. attend: what a process does that begins a program.
     """
     wakeup, signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(signalled, warn_on_full_buffer=False)
@@ -70,6 +78,7 @@ def watch(
         oom_kills=oom_kills,
         pulse=Pulse(),
         number=WorkerNumber(worker, last_pid),
+        programs=Programs(attend),
     )
     try:
         _attend(state, wakeup)
@@ -136,6 +145,9 @@ def _reap(state: Watch) -> bool:
             pid, status, spent = os.wait4(-1, os.WNOHANG)
             if pid == 0:
                 return True
+            if pid in state.programs.attendants:
+                _end_program(state, pid, status)
+                continue
             if pid != state.worker:
                 _part_with(state, pid)
                 continue
@@ -280,6 +292,7 @@ def _succeed(state: Watch, ending: Message) -> bool:
     while (kept := state.shelf.base) is not None:
         if end_younger(kept.born, state.shelf.pids) and (pid := wake(state, kept)) is not None:
             revive(state, kept, pid)
+            _end_programs(state, "worker" if wanted is None else "rollback")
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
             say(state, {**told, "step": kept.step, "pid": pid})
             stay(state)
@@ -312,18 +325,23 @@ def _serve_all(state: Watch) -> bool:
 def _serve(state: Watch) -> bool:
     """Answer one message. False when the client is gone or breaks the protocol."""
     try:
-        packet = state.control.recv(MAX_MESSAGE)
+        packet, descriptors, _, _ = socket.recv_fds(state.control, MAX_MESSAGE, COUNT)
     except OSError:
         return False
     if packet == _SENDER_GONE:
         return False
     request = json.loads(packet)
     asked = request["id"]
+    if request["op"] == "begin":
+        _begin_program(state, asked, descriptors)
+        return True
     match request["op"]:
         case "interrupt":
             if state.worker != NOBODY:
                 os.kill(state.worker, signal.SIGINT)
             say(state, {"op": "interrupted", "id": asked})
+        case "end_program":
+            state.programs.end(request["program"])
         case "kill_worker":
             return _kill_worker(state)
         case "park":
@@ -352,6 +370,30 @@ def _serve(state: Watch) -> bool:
         case _:
             return False
     return True
+
+
+def _begin_program(state: Watch, asked: int, descriptors: list[int]) -> None:
+    code = state.programs.begin(asked, descriptors)
+    if code:
+        say(state, {"op": "not_begun", "id": asked, "code": code})
+
+
+def _end_program(state: Watch, pid: int, status: int) -> None:
+    """An attendant has ended. One that was killed has left a program to nobody: then what nobody looks after ends."""
+    number, born = state.programs.forget(pid)
+    if status == 0:
+        return
+    _listen(state, _MESSAGES_PER_TURN)  # of copies, which somebody looks after
+    end_unattended(born, {state.worker, *state.shelf.pids, *state.programs.attendants})
+    say(state, {"op": "unattended", "id": number, "cause": ""})
+
+
+def _end_programs(state: Watch, cause: Cause) -> None:
+    """Those that were younger than the state that the worker goes on from have ended with all else that was."""
+    for pid in tuple(state.programs.attendants):
+        if not is_child(pid):
+            number, _ = state.programs.forget(pid)
+            say(state, {"op": "unattended", "id": number, "cause": cause})
 
 
 def _roll_back(state: Watch, asked: int, request: Message) -> bool:

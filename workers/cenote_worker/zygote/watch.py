@@ -10,6 +10,7 @@ from typing import Final
 
 from cenote_worker.in_jail.snapshots.line import Message
 from cenote_worker.zygote import usage
+from cenote_worker.zygote.programs import Programs
 from cenote_worker.zygote.pulse import Pulse
 from cenote_worker.zygote.shelf import Kept, Shelf
 from cenote_worker.zygote.worker_number import WorkerNumber
@@ -46,7 +47,8 @@ class Watch:
     state that is to go on after that, if not the newest, and the number of the message that wants it. told: the
     worker, of the versions of files that copies have. alive: False until a worker that has come of a copy has said
     that it works. tries: how many came one after the other of that copy and died before they had answered anything.
-    number: that each worker has. cpu: microseconds of processor time that workers have taken which have ended.
+    number: that each worker has. programs: that run beside it. cpu: microseconds of processor time that workers have
+    taken which have ended.
     """
 
     worker: int
@@ -56,6 +58,7 @@ class Watch:
     oom_kills: int
     pulse: Pulse
     number: WorkerNumber
+    programs: Programs
     cpu: int = 0
     killed: bool = False
     alive: bool = True

@@ -1,0 +1,402 @@
+"""One program beside a worker, from outside: its streams, its end, and what it is ended by. On the reactor's thread.
+
+Each stream is a pipe of its own between the program and this process: nothing lies between them, and a program whose
+reader is slow waits as it would at a terminal, alone. What its attendant says is as little trusted as what a cell
+says: it is bounded, and what makes no sense ends the program.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import struct
+import termios
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, Protocol
+
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.programs import MAX_REPORT, ProgramEnd
+from cenote_worker.results import StreamName
+from cenote_worker.supervisor.reactor import Reactor, Timer
+
+CHUNK: Final = 64 * 1024
+"""Bytes of one look at a stream, so that no program keeps others waiting."""
+
+LAST_BYTES: Final = 2**20
+"""What is still read of each stream when the program has ended: as much as a pipe can hold. What it has left running
+may hold the pipe open, and write for ever.
+"""
+
+KILL_SECONDS: Final = 2.0
+"""What an attendant has to end its program in; then the warden does. It takes milliseconds."""
+
+WORD_SECONDS: Final = 1.0
+"""For the warden's word on why an attendant has gone without one of its own."""
+
+
+class ProgramListener(Protocol):
+    """Hears of one program. Called on the reactor's thread: must not block."""
+
+    def started(self, pid: int) -> None:
+        """It runs. pid: as the jail sees it."""
+
+    def output(self, stream: StreamName, data: bytes) -> bool:
+        """Bytes as they come. False when the listener cannot keep up: reading stops until `Program.resume`."""
+
+    def ended(self, outcome: ProgramEnd | Exception) -> None:
+        """The last call. An exception: it was never begun."""
+
+
+class ProgramHandle(Protocol):
+    """What can be done with a program, from any thread. After its end nothing of it has an effect."""
+
+    def write(self, data: bytes, taken: Callable[[Exception | None], None]) -> None:
+        """Input. `taken` is called once the program's pipe has all of it, or with the reason why it never will."""
+
+    def close_input(self) -> None:
+        """It reads the end of its input once it has read all that was written."""
+
+    def signal(self, number: int) -> None:
+        """Sends a signal to its process group."""
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Its terminal has another size."""
+
+    def kill(self) -> None:
+        """Ends it, with all that it has started."""
+
+    def resume(self) -> None:
+        """The listener can take output again."""
+
+
+@dataclass(slots=True)
+class ProgramEnds:
+    """What this process holds of one. streams: what it writes; stdin: -1 where it has none, or it was closed."""
+
+    line: socket.socket
+    streams: dict[StreamName, int]
+    stdin: int
+    terminal: bool = False
+
+    def close(self) -> None:
+        self.line.close()
+        for descriptor in {*self.streams.values(), self.stdin} - {-1}:
+            os.close(descriptor)
+        self.streams, self.stdin = {}, -1
+
+
+@dataclass(slots=True)
+class _Input:
+    data: memoryview
+    taken: Callable[[Exception | None], None] = field(repr=False)
+
+
+class Program:
+    """See above. number: the warden's. All that is not said to be for any thread is for the reactor's."""
+
+    def __init__(
+        self,
+        ends: ProgramEnds,
+        listener: ProgramListener,
+        reactor: Reactor,
+        *,
+        timeout: float | None,
+        strike: Callable[[], None],
+        forgotten: Callable[[], None],
+    ) -> None:
+        """strike: has its attendant killed. forgotten: called once, when it has ended."""
+        self._ends = ends
+        self._listener = listener
+        self._reactor = reactor
+        self._strike = strike
+        self._forgotten = forgotten
+        self._input = deque[_Input]()
+        self._input_closes = False
+        self._writing = False
+        self._paused = False
+        self._over = False
+        self._began = time.monotonic()
+        self._reason: str = ""
+        self._report: tuple[int | None, int | None] | None = None
+        self._left: dict[StreamName, int] = {}
+        self._timers: list[Timer] = []
+        if timeout is not None:
+            self._timers.append(reactor.call_at(self._began + timeout, lambda: self.end("timeout")))
+        reactor.call_soon(self._watch)
+
+    # -- from any thread --
+
+    def write(self, data: bytes, taken: Callable[[Exception | None], None]) -> None:
+        """See ProgramHandle."""
+        self._reactor.call_soon(lambda: self._queue(_Input(memoryview(bytes(data)), taken)))
+
+    def close_input(self) -> None:
+        """See ProgramHandle. A terminal has no end of its own: it gets the character that stands for it (^D)."""
+        self._reactor.call_soon(self._close_input)
+
+    def signal(self, number: int) -> None:
+        """See ProgramHandle."""
+        self._reactor.call_soon(lambda: self._tell({"op": "signal", "number": int(number)}))
+
+    def resize(self, rows: int, columns: int) -> None:
+        """See ProgramHandle."""
+        self._reactor.call_soon(lambda: self._resize(rows, columns))
+
+    def kill(self) -> None:
+        """See ProgramHandle."""
+        self._reactor.call_soon(lambda: self.end("kill"))
+
+    def resume(self) -> None:
+        """See ProgramHandle."""
+        self._reactor.call_soon(self._resume)
+
+    # -- its end --
+
+    def end(self, reason: str) -> None:
+        """Ends it and all that came of it. The first reason counts."""
+        if self._over or self._reason or self._report is not None:
+            return
+        self._reason = reason
+        self._paused = False  # whoever does not read keeps nobody alive
+        if not self._tell({"op": "kill"}):
+            self._strike()
+        self._call_in(KILL_SECONDS, self._end_harder)
+
+    def _end_harder(self) -> None:
+        if self._report is None and not self._over:
+            self._strike()
+            self._call_in(KILL_SECONDS, lambda: self.gone(""))
+
+    def unattended(self, cause: str) -> None:
+        """Its attendant was killed, and it with that."""
+        self._reason = self._reason or cause or "signal 9"
+        self._finish()
+
+    def refused(self, error: Exception) -> None:
+        """It was never begun."""
+        self._over = True
+        self._let_go()
+        self._listener.ended(error)
+
+    def gone(self, reason: str) -> None:
+        """Its jail has ended, or this process lets go of that."""
+        self._reason = self._reason or reason
+        self._finish()
+
+    # -- hearing --
+
+    def _watch(self) -> None:
+        if self._over:
+            return
+        self._reactor.watch(self._ends.line.fileno(), self._hear)
+        self._read_all()
+
+    def _read_all(self) -> None:
+        for stream, descriptor in self._ends.streams.items():
+            self._reactor.watch(descriptor, partial(self._read, stream))
+
+    def _hear(self) -> None:
+        try:
+            data = self._ends.line.recv(MAX_REPORT, socket.MSG_DONTWAIT)
+            report = json.loads(data) if data else None
+        except BlockingIOError:
+            return
+        except (OSError, ValueError, RecursionError):
+            report = None
+        if not isinstance(report, dict):
+            self._unheard()
+            return
+        match report.get("op"), report.get("pid"), report.get("status"), report.get("signal"):
+            case "started", int(pid), _, _ if 0 < pid < 1 << 22:
+                self._listener.started(pid)
+            case "ended", _, int(status), None if 0 <= status < 256:
+                self._ended(status, None)
+            case "ended", _, None, int(number) if 0 < number < 65:
+                self._ended(None, number)
+            case _:
+                self.end("protocol")
+
+    def _unheard(self) -> None:
+        """The attendant has gone without a word on the program. The warden says why, and ends it."""
+        self._reactor.unwatch(self._ends.line.fileno())
+        if self._report is None and not self._over:
+            self._strike()
+            self._call_in(WORD_SECONDS, lambda: self.unattended(""))
+
+    def _ended(self, status: int | None, number: int | None) -> None:
+        if self._report is not None:
+            return
+        self._report = status, number
+        self._left = dict.fromkeys(self._ends.streams, LAST_BYTES)
+        self._drain()
+
+    def _drain(self) -> None:
+        """What the program has written before it ended. Only then its end is told."""
+        for stream in tuple(self._ends.streams):
+            while stream in self._ends.streams and not self._paused:
+                self._read(stream)
+        if not self._ends.streams:
+            self._finish()
+
+    def _read(self, stream: StreamName) -> None:
+        descriptor = self._ends.streams.get(stream, -1)
+        if descriptor < 0 or self._paused:
+            return
+        try:
+            data = os.read(descriptor, CHUNK)
+        except BlockingIOError:
+            data = None
+        except OSError:  # of a terminal that nobody has any more
+            data = b""
+        if data is None and self._report is None:
+            return
+        if data:
+            if not self._listener.output(stream, data) and not self._reason:
+                self._pause()
+            if self._report is None:
+                return
+            self._left[stream] -= len(data)
+            if self._left[stream] > 0:
+                return
+        self._close(stream)
+
+    def _close(self, stream: StreamName) -> None:
+        """A terminal's end is that of its input too."""
+        descriptor = self._ends.streams.pop(stream)
+        self._reactor.unwatch(descriptor)
+        if self._ends.terminal:
+            self._close_stdin(UsageError("the process has closed its terminal"))
+        os.close(descriptor)
+
+    def _pause(self) -> None:
+        self._paused = True
+        for descriptor in self._ends.streams.values():
+            self._reactor.unwatch(descriptor)
+
+    def _resume(self) -> None:
+        if self._over or not self._paused:
+            return
+        self._paused = False
+        if self._report is None:
+            self._read_all()
+        else:
+            self._drain()
+
+    def _finish(self) -> None:
+        if self._over:
+            return
+        self._over = True
+        status, number = self._report or (None, None)
+        killed_by = self._reason or (f"signal {number}" if number else "")
+        duration = time.monotonic() - self._began
+        code = status if not self._reason else None
+        if not killed_by and code is None:
+            killed_by = "jail"
+        self._let_go()
+        self._listener.ended(ProgramEnd(exit_code=code, killed_by=killed_by, duration=duration))
+
+    def _let_go(self) -> None:
+        for timer in self._timers:
+            timer.cancel()
+        self._close_stdin(UsageError("the process has ended"))
+        for descriptor in (self._ends.line.fileno(), *self._ends.streams.values()):
+            self._reactor.unwatch(descriptor)
+        self._ends.close()
+        self._forgotten()
+
+    # -- telling --
+
+    def _queue(self, piece: _Input) -> None:
+        if self._ends.stdin < 0 or self._input_closes:
+            piece.taken(UsageError("the input of this process is closed; nothing more can be written to it"))
+            return
+        self._input.append(piece)
+        if not self._writing:
+            self._write()
+
+    def _write(self) -> None:
+        """As much as the pipe takes; the rest when there is room again."""
+        while self._input:
+            piece = self._input[0]
+            try:
+                written = os.write(self._ends.stdin, piece.data)
+            except BlockingIOError:
+                self._await_room()
+                return
+            except OSError:
+                self._close_stdin(UsageError("the process reads no input any more"))
+                return
+            piece.data = piece.data[written:]
+            if not piece.data:
+                self._input.popleft()
+                piece.taken(None)
+        self._rest_from_writing()
+        if self._input_closes:
+            self._close_stdin(None)
+
+    def _await_room(self) -> None:
+        if not self._writing:
+            self._writing = True
+            self._reactor.watch_room(self._ends.stdin, self._write)
+
+    def _rest_from_writing(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._reactor.unwatch(self._ends.stdin)
+
+    def _close_input(self) -> None:
+        if self._ends.stdin < 0 or self._input_closes:
+            return
+        if self._ends.terminal:
+            self._queue(_Input(memoryview(b"\x04"), lambda _error: None))
+            return
+        self._input_closes = True
+        if not self._writing:
+            self._write()
+
+    def _close_stdin(self, error: Exception | None) -> None:
+        if self._ends.stdin < 0:
+            return
+        self._rest_from_writing()
+        os.close(self._ends.stdin)
+        self._ends.stdin = -1
+        waiting, self._input = self._input, deque()
+        for piece in waiting:
+            piece.taken(error)
+
+    def _resize(self, rows: int, columns: int) -> None:
+        if not self._over and self._ends.terminal and "stdout" in self._ends.streams:
+            with suppress(OSError):
+                set_size(self._ends.streams["stdout"], rows, columns)
+
+    def _tell(self, command: dict[str, object]) -> bool:
+        if self._over:
+            return False
+        try:
+            self._ends.line.send(json.dumps(command).encode(), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:  # it reads nothing: the warden ends it if need be
+            return False
+        return True
+
+    def _call_in(self, seconds: float, callback: Callable[[], None]) -> None:
+        self._timers.append(self._reactor.call_at(time.monotonic() + seconds, callback))
+
+
+def set_size(terminal: int, rows: int, columns: int) -> None:
+    """Of a terminal, in characters. Raises OSError."""
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def too_many(code: int) -> UnavailableError:
+    """What an errno of the warden's means."""
+    return UnavailableError(
+        f"the runtime cannot begin another process ({os.strerror(code)}): it runs as many as its policy or the "
+        "machine allows; wait for one to end, or give it more with SandboxPolicy(processes=...)"
+    )
