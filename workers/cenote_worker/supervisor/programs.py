@@ -8,7 +8,7 @@ import threading
 from contextlib import ExitStack
 from functools import partial
 
-from cenote_security.errors import IsolationUnavailableError, JailLostError, UnavailableError, UsageError
+from cenote_security.errors import JailLostError, UnavailableError, UsageError
 from cenote_worker.programs import MAX_SPEC, ProgramOrder
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.control import ControlLine
@@ -38,13 +38,10 @@ class Programs:
 
     def begin(self, order: ProgramOrder, listener: ProgramListener) -> Program:
         """Raises UnavailableError, JailLostError, UsageError; whether it could be begun the listener hears."""
-        if self._isolation == "gvisor":
-            raise IsolationUnavailableError(
-                "gvisor",
-                (
-                    "processes beside the namespace need pipes into the jail, which gVisor's kernel cannot take",
-                ),
-                'Use a cell (`!command`), or isolation="strict".',
+        if order.spec.terminal and self._isolation == "gvisor":
+            raise UsageError(
+                "gVisor's kernel lets no process control a terminal of this machine; spawn it without one, or have it "
+                'in a runtime of isolation="strict"'
             )
         data = order.spec.to_json()
         if len(data) > MAX_SPEC:

@@ -1,0 +1,157 @@
+"""Programs that do not want to end, or reach for what began them. Each stays within its jail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from tests.escape.arena import warden_of, worker_of
+from tests.processes import parent_of, runs, title, tree_of
+from tests.waiting import PATIENCE, until
+
+from cenote.runtime import PythonRuntime
+from cenote_security.errors import UnavailableError
+from cenote_worker.zygote.programs import MOST
+
+LONG = "3600"
+
+
+def python(source: str) -> list[str]:
+    return [sys.executable, "-I", "-S", "-c", source]
+
+
+def left_of(runtime: PythonRuntime, mark: str) -> list[int]:
+    """Processes of the jail with that in their command line."""
+    return [pid for pid in tree_of(warden_of(runtime)) if mark in title(pid) and runs(pid)]
+
+
+ESCAPES = {
+    "ignores every signal": "import signal, time\n"
+    "for n in range(1, 65):\n try: signal.signal(n, signal.SIG_IGN)\n except (OSError, ValueError): pass\n"
+    "print('up', flush=True); time.sleep(3600)",
+    "a session and a parent of its own": "import os, time\n"
+    "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.setsid(); print('up', flush=True); time.sleep(3600)\n"
+    " os._exit(0)\nos.wait(); time.sleep(3600)",
+    "forks on and on": "import os, time\nprint('up', flush=True)\n"
+    "while True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: pass",
+    "hops from parent to child": "import os\nprint('up', flush=True)\nos.fork()\n"
+    "while True:\n try:\n  if os.fork(): os._exit(0)\n except OSError: pass",
+}
+
+
+@pytest.mark.parametrize("escape", ESCAPES)
+def test_nothing_of_it_is_left_behind_its_time(walled: PythonRuntime, escape: str) -> None:
+    """However it forks: the whole tree has ended, and the namespace is as it was."""
+    mark = f"#{abs(hash(escape))}"
+    worker = worker_of(walled)
+    process = walled.spawn(python(f"{ESCAPES[escape]}\n{mark}"), timeout=PATIENCE)
+    assert b"up" in process.stdout.read_some()
+    assert left_of(walled, mark)
+    process.kill()
+    assert process.wait(PATIENCE).killed_by in ("kill", "signal 9")
+    until(lambda: not left_of(walled, mark))
+    assert worker == worker_of(walled)
+    assert "1" == walled.execute("x").value
+
+
+def test_time_over_ends_the_tree(walled: PythonRuntime) -> None:
+    mark = "#timed"
+    result = walled.run(python(ESCAPES["a session and a parent of its own"] + f"\n{mark}"), timeout=1)
+    assert result.timed_out
+    until(lambda: not left_of(walled, mark))
+
+
+def test_what_it_leaves_in_the_background_goes_on_and_holds_nobody(walled: PythonRuntime) -> None:
+    """The pipe is still open in a process that never ends: its starter is answered all the same."""
+    result = walled.run("echo started; sleep 3599 &")
+    assert (0, "started\n") == (result.exit_code, result.stdout)
+    until(lambda: left_of(walled, "sleep 3599"))
+    walled.run("true")
+    assert left_of(walled, "sleep 3599")
+    assert "1" == walled.execute("x").value
+
+
+def test_one_that_floods_behind_its_end_is_not_read_for_ever(strict: PythonRuntime) -> None:
+    result = strict.run("(yes flood & ) ; sleep 0.2; exit 3", timeout=PATIENCE)
+    assert 3 == result.exit_code
+    until(lambda: not left_of(strict, "yes flood"))  # by the signal of its broken pipe
+
+
+def test_its_attendant_is_out_of_reach(walled: PythonRuntime) -> None:
+    """Neither signals nor memory: no program ends the process that would end it."""
+    attack = """
+import os, signal
+parent = os.getppid()
+for number in (0, signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM):
+    try:
+        os.kill(parent, number)
+        print("reached", number)
+    except (PermissionError, ProcessLookupError):
+        pass
+for name in ("mem", "environ", "fd/3", "maps"):
+    try:
+        open(f"/proc/{parent}/{name}", "rb").read(1)
+        print("opened", name)
+    except OSError:
+        pass
+try:
+    os.kill(-1, signal.SIGKILL)
+except OSError:
+    pass
+print("done")
+"""
+    worker = worker_of(walled)
+    assert ("done\n", 0) == ((result := walled.run(python(attack))).stdout, result.exit_code)
+    assert worker == worker_of(walled)
+
+
+def test_it_cannot_trace(walled: PythonRuntime) -> None:
+    trace = "import ctypes; print(ctypes.CDLL(None, use_errno=True).ptrace(16, __import__('os').getppid(), 0, 0))"
+    assert "-1\n" == walled.run([sys.executable, "-c", trace]).stdout
+
+
+def test_it_writes_to_every_descriptor(strict: PythonRuntime) -> None:
+    """There are none of the worker's or its attendant's: what it writes is its own output."""
+    flood = "import os\nfor n in range(1024):\n try: os.write(n, b'\\x00{}')\n except OSError: pass"
+    result = strict.run(python(flood))
+    assert (b"\x00{}", b"\x00{}") == (result.stdout_bytes, result.stderr_bytes)
+    assert "1" == strict.execute("x").value
+
+
+def test_cells_and_programs_do_not_signal_each_other(strict: PythonRuntime) -> None:
+    with strict.spawn(["sleep", LONG]) as process:
+        cell = f"import os\ntry:\n os.kill({process.pid}, 9)\nexcept PermissionError:\n print('no')"
+        assert "no\n" == strict.execute(cell).stdout
+        assert process.running
+
+
+def test_too_many_are_refused(strict: PythonRuntime) -> None:
+    """In a sentence; those that run go on, and there is room again when they have ended."""
+    running = []
+    with pytest.raises(UnavailableError, match="cannot begin another process"):
+        for _ in range(MOST + 1):
+            process = strict.spawn(["sleep", LONG])
+            running.append(process)
+            if process.pid == 0:
+                process.wait()
+    for process in running:
+        process.kill()
+    for process in running[:-1]:
+        process.wait(PATIENCE)
+    assert 0 == strict.run("true").exit_code
+
+
+def test_an_attendant_that_is_killed_takes_its_program_along(strict: PythonRuntime) -> None:
+    """As the machine's out-of-memory killer may: nothing of the program is left to nobody."""
+    mark = "#orphaned"
+    process = strict.spawn(python(ESCAPES["a session and a parent of its own"] + f"\n{mark}"))
+    assert b"up" in process.stdout.read_some()
+    warden = warden_of(strict)
+    marked = [pid for pid in tree_of(warden) if mark in title(pid)]
+    (attendant,) = {parent_of(pid) for pid in marked} - {warden, *marked}
+    os.kill(attendant, signal.SIGKILL)
+    assert process.wait(PATIENCE).exit_code is None
+    until(lambda: not left_of(strict, mark))
+    assert "1" == strict.execute("x").value
