@@ -32,8 +32,8 @@ ESCAPES = {
     "for n in range(1, 65):\n try: signal.signal(n, signal.SIG_IGN)\n except (OSError, ValueError): pass\n"
     "print('up', flush=True); time.sleep(3600)",
     "a session and a parent of its own": "import os, time\n"
-    "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.setsid(); print('up', flush=True); time.sleep(3600)\n"
-    " os._exit(0)\nos.wait(); time.sleep(3600)",
+    "if os.fork() == 0:\n os.setsid()\n if os.fork() == 0:\n  os.setsid(); print('up', flush=True)\n"
+    "  time.sleep(3600)\n os._exit(0)\nos.wait(); time.sleep(3600)",
     "forks on and on": "import os, time\nprint('up', flush=True)\n"
     "while True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: pass",
     "hops from parent to child": "import os\nprint('up', flush=True)\nos.fork()\n"
@@ -108,7 +108,9 @@ print("done")
 
 
 def test_it_cannot_trace(walled: PythonRuntime) -> None:
-    trace = "import ctypes; print(ctypes.CDLL(None, use_errno=True).ptrace(16, __import__('os').getppid(), 0, 0))"
+    trace = (
+        "import ctypes; print(ctypes.CDLL(None, use_errno=True).ptrace(16, __import__('os').getppid(), 0, 0))"
+    )
     assert "-1\n" == walled.run([sys.executable, "-c", trace]).stdout
 
 
@@ -130,12 +132,12 @@ def test_cells_and_programs_do_not_signal_each_other(strict: PythonRuntime) -> N
 def test_too_many_are_refused(strict: PythonRuntime) -> None:
     """In a sentence; those that run go on, and there is room again when they have ended."""
     running = []
+    while len(running) <= MOST:
+        running.append(strict.spawn(["sleep", LONG]))
+        if running[-1].pid == 0:
+            break
     with pytest.raises(UnavailableError, match="cannot begin another process"):
-        for _ in range(MOST + 1):
-            process = strict.spawn(["sleep", LONG])
-            running.append(process)
-            if process.pid == 0:
-                process.wait()
+        running[-1].wait(PATIENCE)
     for process in running:
         process.kill()
     for process in running[:-1]:

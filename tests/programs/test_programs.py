@@ -125,7 +125,19 @@ def test_no_descriptor_but_its_streams(strict: PythonRuntime) -> None:
 
 def test_it_has_the_walls_of_a_cell(strict: PythonRuntime) -> None:
     """All that the kernel says of both is the same, but for the domain of Landlock, which it does not say."""
-    wanted = "NoNewPrivs Seccomp CapInh CapPrm CapEff CapBnd CapAmb Uid Gid Groups NSpid".split()
+    wanted = [
+        "NoNewPrivs",
+        "Seccomp",
+        "CapInh",
+        "CapPrm",
+        "CapEff",
+        "CapBnd",
+        "CapAmb",
+        "Uid",
+        "Gid",
+        "Groups",
+        "NSpid",
+    ]
     read = f"""
 lines = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print({{name: lines[name].split() for name in {wanted} if name != "NSpid"}})
@@ -216,7 +228,9 @@ def test_its_number_is_that_of_the_jail(strict: PythonRuntime) -> None:
 
 def test_a_terminal(walled: PythonRuntime) -> None:
     """Its streams are one, a program sees its size, and ^C is a signal."""
-    program = "trap 'echo caught; stty size; exit 5' INT; stty size; echo ready; while true; do sleep 0.05; done"
+    program = (
+        "trap 'echo caught; stty size; exit 5' INT; stty size; echo ready; while true; do sleep 0.05; done"
+    )
     with walled.spawn(program, terminal=(30, 100)) as process:
         seen = b""
         while b"ready" not in seen:

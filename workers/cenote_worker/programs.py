@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Final, Self
@@ -48,6 +49,7 @@ class ProgramOrder:
     """A program as its client asks for it.
 
     has_input: whether its input can be written; else it is empty. timeout: seconds. rows, columns: of its terminal.
+    shown: what its step says that it is; empty for what changes nothing, which is no step. cause: for the history.
     """
 
     spec: ProgramSpec
@@ -55,6 +57,8 @@ class ProgramOrder:
     timeout: float | None = None
     rows: int = 24
     columns: int = 80
+    shown: str = ""
+    cause: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,3 +72,35 @@ class ProgramEnd:
     exit_code: int | None
     killed_by: str = ""
     duration: float = 0.0
+
+
+class KeptOutput:
+    """The beginning and the end of a stream that is too long, and how much is between them."""
+
+    def __init__(self, most: int) -> None:
+        self._head_room = most - most // 2
+        self._tail_room = most // 2
+        self._head = bytearray()
+        self._tail = deque[bytes]()
+        self._tail_size = 0
+        self.omitted = 0
+        self.seen = 0
+
+    def add(self, data: bytes) -> None:
+        self.seen += len(data)
+        fits = data[: self._head_room - len(self._head)]
+        self._head += fits
+        if rest := data[len(fits) :]:
+            self._tail.append(rest)
+            self._tail_size += len(rest)
+        while self._tail_size > self._tail_room:
+            over = self._tail_size - self._tail_room
+            first = self._tail.popleft()
+            if len(first) > over:
+                self._tail.appendleft(first[over:])
+            gone = min(over, len(first))
+            self._tail_size -= gone
+            self.omitted += gone
+
+    def whole(self) -> bytes:
+        return b"".join((self._head, *self._tail))

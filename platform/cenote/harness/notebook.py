@@ -50,6 +50,7 @@ def _note(step: Step) -> Json:
         "deletion": f"{names} deleted",
         "upload": f"{names} uploaded",
         "removal": f"{names} removed",
+        "process": f"`{step.code}` run beside the namespace",
     }.get(step.kind, "steps of which nothing is recorded")
     by = step.author or "the owner of the runtime"
     return _markdown(f"step-{step.number}", f"Step {step.number}: {what} by {by}.", _about(step))

@@ -107,6 +107,9 @@ def not_repeated(record: StepRecord) -> str:
     again = f"step {record.number} would have to be repeated, and "
     if record.kind == "unrecorded":
         return f"{again}there is no record of what was done until then"
+    if record.kind == "process":
+        shown = record.code.splitlines()[0][:80]
+        return f"{again}was a process beside the namespace ({shown}), which is not run again"
     if record.kind == "upload":
         return (
             f"{again}the content of {', '.join(record.names)}, which a client wrote, was too much to be kept"

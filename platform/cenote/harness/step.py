@@ -43,7 +43,7 @@ class Step:
 
     @property
     def kind(self) -> StepKind:
-        """`cell`, or a change that a client made without code."""
+        """`cell`, `process` for a program beside the namespace, or a change that a client made without code."""
         return self.record.kind
 
     @property

@@ -12,7 +12,6 @@ from typing import Final, Self
 
 from cenote.runtime.listeners import LOOK_UP
 from cenote.runtime.processes import (
-    KeptOutput,
     ProcessFeed,
     ProcessResult,
     input_bytes,
@@ -20,7 +19,7 @@ from cenote.runtime.processes import (
     result_of,
     signal_number,
 )
-from cenote_worker.programs import ProgramOrder
+from cenote_worker.programs import KeptOutput, ProgramOrder
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 

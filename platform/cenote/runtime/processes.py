@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal as signals
 import threading
 from collections import deque
@@ -12,7 +13,7 @@ from typing import Final
 
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
-from cenote_worker.programs import ProgramEnd, ProgramOrder, ProgramSpec
+from cenote_worker.programs import KeptOutput, ProgramEnd, ProgramOrder, ProgramSpec
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.program import ProgramHandle
 
@@ -24,6 +25,9 @@ Folder = str | os.PathLike[str] | None
 
 BACKLOG: Final = 2**20
 """Bytes of output that may wait for their reader before the process is made to wait."""
+
+MAX_SHOWN: Final = 4_000
+"""Characters of a command that its step shows."""
 
 MOST_SIGNALS: Final = 64
 MOST_CELLS: Final = 1_000
@@ -55,36 +59,6 @@ class ProcessResult:
     def success(self) -> bool:
         """Whether it has exited with 0."""
         return self.exit_code == 0
-
-
-class KeptOutput:
-    """The beginning and the end of a stream that is too long, and how much is between them."""
-
-    def __init__(self, most: int) -> None:
-        self._head_room = most - most // 2
-        self._tail_room = most // 2
-        self._head = bytearray()
-        self._tail = deque[bytes]()
-        self._tail_size = 0
-        self.omitted = 0
-
-    def add(self, data: bytes) -> None:
-        fits = data[: self._head_room - len(self._head)]
-        self._head += fits
-        if rest := data[len(fits) :]:
-            self._tail.append(rest)
-            self._tail_size += len(rest)
-        while self._tail_size > self._tail_room:
-            over = self._tail_size - self._tail_room
-            first = self._tail.popleft()
-            if len(first) > over:
-                self._tail.appendleft(first[over:])
-            gone = min(over, len(first))
-            self._tail_size -= gone
-            self.omitted += gone
-
-    def whole(self) -> bytes:
-        return b"".join((self._head, *self._tail))
 
 
 class ProcessFeed:
@@ -198,7 +172,15 @@ def order(
     check_seconds(timeout, "a timeout")
     rows, columns = (24, 80) if terminal is None else _size(*terminal)
     spec = ProgramSpec(argv=_argv(command), env=_env(env), cwd=_folder(cwd), terminal=terminal is not None)
-    return ProgramOrder(spec=spec, has_input=has_input, timeout=timeout, rows=rows, columns=columns)
+    shown = command if isinstance(command, str) else shlex.join(spec.argv)
+    return ProgramOrder(
+        spec=spec,
+        has_input=has_input,
+        timeout=timeout,
+        rows=rows,
+        columns=columns,
+        shown=f"!{shown[:MAX_SHOWN]}",
+    )
 
 
 def most_output(asked: int | None, policy: SandboxPolicy) -> int:

@@ -464,6 +464,8 @@ class Step(_message.Message):
         UPLOAD: Step._Kind.ValueType  # 3
         REMOVAL: Step._Kind.ValueType  # 4
         UNRECORDED: Step._Kind.ValueType  # 5
+        PROCESS: Step._Kind.ValueType  # 6
+        """A process beside the namespace; `code` says which."""
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     CELL: Step.Kind.ValueType  # 0
@@ -472,6 +474,8 @@ class Step(_message.Message):
     UPLOAD: Step.Kind.ValueType  # 3
     REMOVAL: Step.Kind.ValueType  # 4
     UNRECORDED: Step.Kind.ValueType  # 5
+    PROCESS: Step.Kind.ValueType  # 6
+    """A process beside the namespace; `code` says which."""
 
     class _Status:
         ValueType = _typing.NewType("ValueType", _builtins.int)

@@ -699,8 +699,10 @@ class FileRequest(_message.Message):
         READ: FileRequest._Operation.ValueType  # 2
         """answered by FileContent"""
         WRITE: FileRequest._Operation.ValueType  # 3
-        """answered by Done, as is DELETE"""
+        """answered by Done, as are those that follow"""
         DELETE: FileRequest._Operation.ValueType  # 4
+        NOTE: FileRequest._Operation.ValueType  # 5
+        """files were changed beside the namespace; nothing is done but to look"""
 
     class Operation(_Operation, metaclass=_OperationEnumTypeWrapper): ...
     LIST: FileRequest.Operation.ValueType  # 0
@@ -710,8 +712,10 @@ class FileRequest(_message.Message):
     READ: FileRequest.Operation.ValueType  # 2
     """answered by FileContent"""
     WRITE: FileRequest.Operation.ValueType  # 3
-    """answered by Done, as is DELETE"""
+    """answered by Done, as are those that follow"""
     DELETE: FileRequest.Operation.ValueType  # 4
+    NOTE: FileRequest.Operation.ValueType  # 5
+    """files were changed beside the namespace; nothing is done but to look"""
 
     OPERATION_FIELD_NUMBER: _builtins.int
     PATH_FIELD_NUMBER: _builtins.int

@@ -47,6 +47,7 @@ _KINDS: Final[Mapping[StepKind, history_pb2.Step.Kind.ValueType]] = {
     "upload": history_pb2.Step.UPLOAD,
     "removal": history_pb2.Step.REMOVAL,
     "unrecorded": history_pb2.Step.UNRECORDED,
+    "process": history_pb2.Step.PROCESS,
 }
 _STATUSES: Final[Mapping[StepStatus, history_pb2.Step.Status.ValueType]] = {
     "ok": history_pb2.Step.OK,

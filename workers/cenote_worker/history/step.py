@@ -8,9 +8,10 @@ from typing import Final, Literal, Self
 from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, MimeBundle
 from cenote_worker.trace import StepTrace
 
-StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded"]
+StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded", "process"]
 """Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done
-before, of which the record was lost with another process: the number is that of the last such step."""
+before, of which the record was lost with another process: the number is that of the last such step; a process beside
+the namespace, of which nobody knows which files it has read and written."""
 
 StepStatus = Literal["ok", "failed", "rolled_back", "lost", "refused"]
 """failed: what it had done by then stays. rolled_back: the state is as it was before. lost: the jail is gone.
@@ -61,7 +62,7 @@ class StepRecord:
 
     parent: the step in whose state it began; START before the first. origin: the step that it stands for in a patched
     history, 0 for none. outcome: reused where it has the result of its origin and did not run.
-    code: of a cell, as it was given. names: what an injection or a deletion is about, paths of files.
+    code: of a cell, as it was given; of a process, its command. names: what an injection or deletion is about; paths.
     content: of an upload, the digest under which its history keeps what was written; of an injection, what its values
     are known by to that history, or to whoever holds them; empty where they cannot be had any more.
     author: empty for the owner. private: its names are the author's own. cause: the model call that asked for it.

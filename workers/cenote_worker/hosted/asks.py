@@ -82,6 +82,12 @@ def describe(listener: Listener, seat: Seat) -> JailRequest:
     return JailRequest(Ask.DESCRIBE, message, listener, seat=seat)
 
 
+def note_of_files(step: int, listener: Listener, seat: Seat) -> JailRequest:
+    """Something beside the namespace may have changed files: that is the state of this step."""
+    message = jail_pb2.Request(file=jail_pb2.FileRequest(operation=jail_pb2.FileRequest.NOTE))
+    return JailRequest(Ask.CHANGE_FILE, message, listener, step=step, seat=seat)
+
+
 def file(ask: FileAsk, listener: Listener, seat: Seat) -> JailRequest:
     """Takes `ask` over."""
     message, descriptors = jail_pb2.Request(file=ask.message), list[int]()

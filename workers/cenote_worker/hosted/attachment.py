@@ -119,10 +119,12 @@ class AttachedRuntime:
     def leave(self, key: str, listener: Listener) -> None:
         self._runtime.leave(key, listener)
 
-    def begin(self, order: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
+    def begin(
+        self, order: ProgramOrder, listener: ProgramListener, entry: Entry | None = None
+    ) -> ProgramHandle:
         """As HostedRuntime.begin."""
         self.check_open()
-        return self._runtime.begin(order, listener, self._seat)
+        return self._runtime.begin(order, listener, self._seat, entry)
 
     def interrupt(self) -> bool:
         """Interrupts the running cell if it is this author's. False when it is not, or none runs."""

@@ -59,6 +59,15 @@ class Recorder:
 
         return Noting(listener, note)
 
+    def process(self, listener: Listener, asked: StepRecord) -> Listener:
+        """asked: what has come of it. It is a step once the jail knows that its files may be others."""
+
+        def note(outcome: Outcome) -> None:
+            if isinstance(outcome, DoneReply):
+                self.history.ended(asked)
+
+        return Noting(listener, note)
+
     def description(self, listener: Listener, seat: Seat) -> Listener:
         """Of the common names: what a private namespace holds is its author's business."""
         if seat.private:

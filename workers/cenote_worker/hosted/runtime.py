@@ -28,6 +28,7 @@ from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
 from cenote_worker.hosted.listeners import Entry, Sharer
 from cenote_worker.hosted.noted import NotedInjections
 from cenote_worker.hosted.patching import Patches
+from cenote_worker.hosted.programs import begin_program
 from cenote_worker.hosted.recorder import Recorder
 from cenote_worker.hosted.refill import NO_REFILL, Refill
 from cenote_worker.hosted.replays import Replays
@@ -435,9 +436,18 @@ class HostedRuntime:
         self.check_open()
         return self._reruns
 
-    def begin(self, order: ProgramOrder, listener: ProgramListener, seat: Seat = OWNER) -> ProgramHandle:
-        """Begins a program beside the namespace. Raises as `start`, and UsageError; the listener hears the rest."""
-        return self.started(seat).programs.begin(order, listener)
+    def begin(
+        self,
+        order: ProgramOrder,
+        listener: ProgramListener,
+        seat: Seat = OWNER,
+        entry: Entry | None = None,
+    ) -> ProgramHandle:
+        """Begins a program beside the namespace. entry: see Entry.
+
+        Raises as `start`, and UsageError; the listener hears the rest.
+        """
+        return begin_program(self, order, listener, seat, entry)
 
     # -- values --
 

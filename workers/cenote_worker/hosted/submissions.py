@@ -150,6 +150,20 @@ class Submissions:
             request.dispose()
             raise
 
+    def process(self, asked: StepRecord, seat: Seat, supervisor: Supervisor, listener: Listener) -> bool:
+        """What a process has come to that ran in this jail. The listener hears when it is a step.
+
+        False where that is not now: something else is under way, or the jail has ended, and has nothing of it.
+        """
+        with self._runtime.turn:
+            if self._jail.running is not supervisor:
+                return False
+            at_once = not supervisor.at_work
+            record = partial(self._recorder.process, asked=asked)
+            witness = self._witness(listener, seat, supervisor, "", record)
+            supervisor.submit(asks.note_of_files(asked.number, witness, seat))
+        return at_once
+
     def deletion(self, name: str, listener: Listener, seat: Seat) -> None:
         """A change. See HostedRuntime.delete."""
 

@@ -60,6 +60,8 @@ class Workdir:
             case jail_pb2.FileRequest.DELETE:
                 self._delete(parts)
                 reply.done.SetInParent()
+            case jail_pb2.FileRequest.NOTE:
+                reply.done.SetInParent()
         return None
 
     def _list(self, parts: list[bytes], limit: int, reply: jail_pb2.Folder) -> None:

@@ -50,7 +50,7 @@ _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
 
 _CHANGES = frozenset({"execute", "inject", "delete", "restore", "carry", "forget", "load"})
-_FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE)
+_FILE_CHANGES = (jail_pb2.FileRequest.WRITE, jail_pb2.FileRequest.DELETE, jail_pb2.FileRequest.NOTE)
 
 _CROWDED = "the kernel has too many descriptors of this user's jails under way; try again later"
 

@@ -52,6 +52,8 @@ def _obstacles(record: StepRecord, hosts: Collection[str], *, reaches_out: bool)
     step = f"step {record.number}"
     if record.kind == "unrecorded":
         yield f"nothing is recorded of what was done until {step}"
+    if record.kind == "process":
+        yield f"{step} was a process beside the namespace, which is not run again"
     if record.changes_file:
         yield f"no checkpoint has what {step} did to the file {', '.join(record.names)}"
     if record.kind == "injection" and not set(record.names) <= set(hosts):

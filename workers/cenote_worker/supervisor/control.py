@@ -195,7 +195,7 @@ class ControlLine:
 
     def _ask(self, operation: str, **facts: int | str) -> int | None:
         """For what is answered."""
-        number = self._send(operation, **facts)
+        number = self._send(operation, (), **facts)
         if number is not None:
             self._observer.asked(number)
         return number

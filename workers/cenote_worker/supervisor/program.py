@@ -143,7 +143,7 @@ class Program:
 
     def signal(self, number: int) -> None:
         """See ProgramHandle."""
-        self._reactor.call_soon(lambda: self._tell({"op": "signal", "number": int(number)}))
+        self._reactor.call_soon(lambda: self._signal(number))
 
     def resize(self, rows: int, columns: int) -> None:
         """See ProgramHandle."""
@@ -350,6 +350,9 @@ class Program:
         if self._writing:
             self._writing = False
             self._reactor.unwatch(self._ends.stdin)
+
+    def _signal(self, number: int) -> None:
+        self._tell({"op": "signal", "number": int(number)})
 
     def _close_input(self) -> None:
         if self._ends.stdin < 0 or self._input_closes:

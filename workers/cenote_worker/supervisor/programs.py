@@ -40,7 +40,7 @@ class Programs:
         """Raises UnavailableError, JailLostError, UsageError; whether it could be begun the listener hears."""
         if order.spec.terminal and self._isolation == "gvisor":
             raise UsageError(
-                "gVisor's kernel lets no process control a terminal of this machine; spawn it without one, or have it "
+                "gVisor's kernel lets no process control a terminal of this machine; spawn it without one, or "
                 'in a runtime of isolation="strict"'
             )
         data = order.spec.to_json()

@@ -175,6 +175,11 @@ class Supervisor:
         return bool(asked or self._conversation.phase is not Phase.IDLE or self.is_sentenced)
 
     @property
+    def at_work(self) -> bool:
+        """Whether a request is carried out, or waits for that."""
+        return self._work.is_there or self._conversation.phase is not Phase.IDLE
+
+    @property
     def is_parkable(self) -> bool:
         """See `parking.Jail`."""
         recovery = self._recovery
@@ -269,6 +274,10 @@ class Supervisor:
             self._ending.deafen()
         self._ending.leave()
         return True
+
+    def call_in(self, seconds: float, callback: Callable[[], None]) -> None:
+        """On the reactor's thread."""
+        self._reactor.call_at(time.monotonic() + seconds, callback)
 
     def resume(self) -> None:
         """The listener can take output again."""
