@@ -124,6 +124,7 @@ class Program:
         self._over = False
         self._began = time.monotonic()
         self._reason: str = ""
+        self._pid = 0
         self._report: tuple[int | None, int | None] | None = None
         self._left: dict[StreamName, int] = {}
         self._timers: list[Timer] = []
@@ -181,6 +182,8 @@ class Program:
 
     def refused(self, error: Exception) -> None:
         """It was never begun."""
+        if self._over:
+            return
         self._over = True
         self._let_go()
         self._listener.ended(error)
@@ -214,7 +217,11 @@ class Program:
             self._unheard()
             return
         match report.get("op"), report.get("pid"), report.get("status"), report.get("signal"):
+            case "failed", _, _, _ if not self._pid:
+                code = report.get("code")
+                self.refused(too_many(code if isinstance(code, int) and 0 < code < 256 else 0))
             case "started", int(pid), _, _ if 0 < pid < 1 << 22:
+                self._pid = pid
                 self._listener.started(pid)
             case "ended", _, int(status), None if 0 <= status < 256:
                 self._ended(status, None)

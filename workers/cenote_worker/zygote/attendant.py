@@ -70,7 +70,11 @@ class Attendant:
 
     def run(self) -> None:
         """Until the program has ended, by itself or because its line says so."""
-        self._pid = libc.bare_fork()
+        try:
+            self._pid = libc.bare_fork()
+        except OSError as error:
+            self._say({"op": "failed", "code": error.errno})
+            return
         if self._pid == 0:
             _become(self._start, self._spec)
         rules = (_RULES,) if self._start.level.worker_rules >= 0 else ()
