@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import grpc
@@ -21,9 +22,11 @@ from cenote_security.errors import ProtocolViolation
 from cenote_security.ids import RuntimeId
 from cenote_worker.serving.edge import check_hello
 from cenote_worker.serving.limits import PATIENCE
+from cenote_worker.wire.programs import check_start
 
 SERVICE: Final = runtime_pb2.DESCRIPTOR.services_by_name["RuntimeService"].full_name
 _ATTACH: Final = f"/{SERVICE}/Attach"
+_RUN_PROCESS: Final = f"/{SERVICE}/RunProcess"
 
 _Call = grpc.aio.StreamStreamCall[bytes, bytes]
 
@@ -39,15 +42,27 @@ class RuntimeRelay:
 
     def handler(self) -> grpc.GenericRpcHandler:
         attach: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._attach)
-        return grpc.method_handlers_generic_handler(SERVICE, {"Attach": attach})
+        run: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(self._run_process)
+        return grpc.method_handlers_generic_handler(SERVICE, {"Attach": attach, "RunProcess": run})
 
     async def _attach(self, _frames: object, context: Context) -> None:
-        async with self._callers.served(context, "attach") as principal:
+        await self._relay(context, "attach", _ATTACH, _wanted)
+
+    async def _run_process(self, _frames: object, context: Context) -> None:
+        await self._relay(context, "run_process", _RUN_PROCESS, _beside)
+
+    async def _relay(
+        self, context: Context, action: str, method: str, wanted: Callable[[bytes], RuntimeId]
+    ) -> None:
+        """action: see Callers.served. wanted: which runtime the first frame is for."""
+        async with self._callers.served(context, action) as principal:
             first = await _first(context)
-            runtime = _wanted(first)
-            place, capability = await self._callers.on_thread(lambda: self._admitted(principal, runtime))
+            runtime = wanted(first)
+            place, capability = await self._callers.on_thread(
+                lambda: self._admitted(principal, runtime, action)
+            )
             with self._upstream.to(place.doors.components) as channel:
-                call: _Call = channel.stream_stream(_ATTACH)(
+                call: _Call = channel.stream_stream(method)(
                     metadata=(("authorization", f"Bearer {capability}"),)
                 )
                 try:
@@ -71,12 +86,12 @@ class RuntimeRelay:
                 task.cancel()
             await asyncio.gather(up, down, barred, return_exceptions=True)
 
-    def _admitted(self, principal: Principal, runtime: RuntimeId) -> tuple[Place, str]:
+    def _admitted(self, principal: Principal, runtime: RuntimeId, action: str) -> tuple[Place, str]:
         record = self._stores.runtimes.by_id(principal.tenant, runtime)
         capability, _ = self._stores.access.capability(principal, record)
         place = self._registry.locate(record)
         assert place is not None, "it is served by now"
-        self._stores.recorder.record(access_decided(subject_of(principal, runtime), "attach"))
+        self._stores.recorder.record(access_decided(subject_of(principal, runtime), action))
         return place, capability
 
 
@@ -94,6 +109,13 @@ async def _first(context: Context) -> bytes:
 def _wanted(first: bytes) -> RuntimeId:
     try:
         return RuntimeId(check_hello(runtime_pb2.ClientFrame.FromString(first)).runtime)
+    except DecodeError:
+        raise ProtocolViolation("a message that is no frame") from None
+
+
+def _beside(first: bytes) -> RuntimeId:
+    try:
+        return RuntimeId(check_start(runtime_pb2.ProcessInput.FromString(first)).runtime)
     except DecodeError:
         raise ProtocolViolation("a message that is no frame") from None
 

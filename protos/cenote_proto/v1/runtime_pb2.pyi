@@ -26,6 +26,238 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
+class ProcessInput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    INPUT_FIELD_NUMBER: _builtins.int
+    CLOSE_INPUT_FIELD_NUMBER: _builtins.int
+    SIGNAL_FIELD_NUMBER: _builtins.int
+    RESIZE_FIELD_NUMBER: _builtins.int
+    KILL_FIELD_NUMBER: _builtins.int
+    input: _builtins.bytes
+    """answered by InputTaken once the process has it; 4 MiB at most wait for that"""
+    close_input: _builtins.bool
+    signal: _builtins.int
+    kill: _builtins.bool
+    @_builtins.property
+    def start(self) -> Global___ProcessStart:
+        """first, once"""
+
+    @_builtins.property
+    def resize(self) -> Global___TerminalSize: ...
+    def __init__(
+        self,
+        *,
+        start: Global___ProcessStart | None = ...,
+        input: _builtins.bytes = ...,
+        close_input: _builtins.bool = ...,
+        signal: _builtins.int = ...,
+        resize: Global___TerminalSize | None = ...,
+        kill: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "close_input", b"close_input", "input", b"input", "kill", b"kill", "resize", b"resize", "signal", b"signal", "start", b"start"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "close_input", b"close_input", "input", b"input", "kill", b"kill", "resize", b"resize", "signal", b"signal", "start", b"start"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["start", "input", "close_input", "signal", "resize", "kill"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
+
+Global___ProcessInput: _TypeAlias = ProcessInput  # noqa: Y015
+
+@_typing.final
+class ProcessStart(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNTIME_FIELD_NUMBER: _builtins.int
+    CLIENT_FIELD_NUMBER: _builtins.int
+    ARGV_FIELD_NUMBER: _builtins.int
+    ENV_FIELD_NUMBER: _builtins.int
+    CWD_FIELD_NUMBER: _builtins.int
+    HAS_INPUT_FIELD_NUMBER: _builtins.int
+    TIMEOUT_FIELD_NUMBER: _builtins.int
+    TERMINAL_FIELD_NUMBER: _builtins.int
+    SHOWN_FIELD_NUMBER: _builtins.int
+    CAUSE_FIELD_NUMBER: _builtins.int
+    FILES_FIELD_NUMBER: _builtins.int
+    runtime: _builtins.str
+    """As in the client's Hello."""
+    client: _builtins.str
+    cwd: _builtins.bytes
+    has_input: _builtins.bool
+    timeout: _builtins.float
+    """seconds; 0 for none"""
+    shown: _builtins.str
+    """What its step shows; empty for what changes nothing."""
+    cause: _builtins.str
+    files: _builtins.bytes
+    """Instead of argv, work on files, as JSON."""
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Texts as UTF-8, lone surrogates for bytes that are none."""
+
+    @_builtins.property
+    def env(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProcessVariable]: ...
+    @_builtins.property
+    def terminal(self) -> Global___TerminalSize:
+        """absent: pipes"""
+
+    def __init__(
+        self,
+        *,
+        runtime: _builtins.str = ...,
+        client: _builtins.str = ...,
+        argv: _abc.Iterable[_builtins.bytes] | None = ...,
+        env: _abc.Iterable[Global___ProcessVariable] | None = ...,
+        cwd: _builtins.bytes = ...,
+        has_input: _builtins.bool = ...,
+        timeout: _builtins.float = ...,
+        terminal: Global___TerminalSize | None = ...,
+        shown: _builtins.str = ...,
+        cause: _builtins.str = ...,
+        files: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terminal", b"terminal"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "cause", b"cause", "client", b"client", "cwd", b"cwd", "env", b"env", "files", b"files", "has_input", b"has_input", "runtime", b"runtime", "shown", b"shown", "terminal", b"terminal", "timeout", b"timeout"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessStart: _TypeAlias = ProcessStart  # noqa: Y015
+
+@_typing.final
+class ProcessVariable(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    name: _builtins.bytes
+    value: _builtins.bytes
+    def __init__(
+        self,
+        *,
+        name: _builtins.bytes = ...,
+        value: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessVariable: _TypeAlias = ProcessVariable  # noqa: Y015
+
+@_typing.final
+class TerminalSize(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROWS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    rows: _builtins.int
+    columns: _builtins.int
+    def __init__(
+        self,
+        *,
+        rows: _builtins.int = ...,
+        columns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TerminalSize: _TypeAlias = TerminalSize  # noqa: Y015
+
+@_typing.final
+class ProcessOutput(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STARTED_FIELD_NUMBER: _builtins.int
+    STDOUT_FIELD_NUMBER: _builtins.int
+    STDERR_FIELD_NUMBER: _builtins.int
+    TAKEN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    started: _builtins.int
+    """its number, as the jail sees it"""
+    stdout: _builtins.bytes
+    stderr: _builtins.bytes
+    @_builtins.property
+    def taken(self) -> Global___InputTaken: ...
+    @_builtins.property
+    def ended(self) -> Global___ProcessEnd:
+        """last"""
+
+    def __init__(
+        self,
+        *,
+        started: _builtins.int = ...,
+        stdout: _builtins.bytes = ...,
+        stderr: _builtins.bytes = ...,
+        taken: Global___InputTaken | None = ...,
+        ended: Global___ProcessEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "ended", b"ended", "started", b"started", "stderr", b"stderr", "stdout", b"stdout", "taken", b"taken"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "ended", b"ended", "started", b"started", "stderr", b"stderr", "stdout", b"stdout", "taken", b"taken"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["started", "stdout", "stderr", "taken", "ended"]  # noqa: Y015
+    _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
+
+Global___ProcessOutput: _TypeAlias = ProcessOutput  # noqa: Y015
+
+@_typing.final
+class InputTaken(_message.Message):
+    """Of one input. Refused: it was not taken, for this reason."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REFUSAL_FIELD_NUMBER: _builtins.int
+    refusal: _builtins.str
+    def __init__(
+        self,
+        *,
+        refusal: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["refusal", b"refusal"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___InputTaken: _TypeAlias = InputTaken  # noqa: Y015
+
+@_typing.final
+class ProcessEnd(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXITED_FIELD_NUMBER: _builtins.int
+    EXIT_CODE_FIELD_NUMBER: _builtins.int
+    KILLED_BY_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    exited: _builtins.bool
+    exit_code: _builtins.int
+    killed_by: _builtins.str
+    duration: _builtins.float
+    def __init__(
+        self,
+        *,
+        exited: _builtins.bool = ...,
+        exit_code: _builtins.int = ...,
+        killed_by: _builtins.str = ...,
+        duration: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration", "exit_code", b"exit_code", "exited", b"exited", "killed_by", b"killed_by"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessEnd: _TypeAlias = ProcessEnd  # noqa: Y015
+
+@_typing.final
 class ClientFrame(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -43,6 +43,11 @@ class RuntimeServiceStub:
                 request_serializer=cenote__proto_dot_v1_dot_runtime__pb2.ClientFrame.SerializeToString,
                 response_deserializer=cenote__proto_dot_v1_dot_runtime__pb2.ServerFrame.FromString,
                 _registered_method=True)
+        self.RunProcess = channel.stream_stream(
+                '/cenote_proto.v1.RuntimeService/RunProcess',
+                request_serializer=cenote__proto_dot_v1_dot_runtime__pb2.ProcessInput.SerializeToString,
+                response_deserializer=cenote__proto_dot_v1_dot_runtime__pb2.ProcessOutput.FromString,
+                _registered_method=True)
 
 
 class RuntimeServiceServicer:
@@ -59,6 +64,15 @@ class RuntimeServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RunProcess(self, request_iterator, context):
+        """A process beside the namespace, for as long as the stream: what ends it before the process does ends the process.
+        For a client that is attached on another stream. Metadata as there. How fast output comes the reader of it says, by
+        gRPC's own flow control.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RuntimeServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -66,6 +80,11 @@ def add_RuntimeServiceServicer_to_server(servicer, server):
                     servicer.Attach,
                     request_deserializer=cenote__proto_dot_v1_dot_runtime__pb2.ClientFrame.FromString,
                     response_serializer=cenote__proto_dot_v1_dot_runtime__pb2.ServerFrame.SerializeToString,
+            ),
+            'RunProcess': grpc.stream_stream_rpc_method_handler(
+                    servicer.RunProcess,
+                    request_deserializer=cenote__proto_dot_v1_dot_runtime__pb2.ProcessInput.FromString,
+                    response_serializer=cenote__proto_dot_v1_dot_runtime__pb2.ProcessOutput.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -99,6 +118,33 @@ class RuntimeService:
             '/cenote_proto.v1.RuntimeService/Attach',
             cenote__proto_dot_v1_dot_runtime__pb2.ClientFrame.SerializeToString,
             cenote__proto_dot_v1_dot_runtime__pb2.ServerFrame.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RunProcess(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/cenote_proto.v1.RuntimeService/RunProcess',
+            cenote__proto_dot_v1_dot_runtime__pb2.ProcessInput.SerializeToString,
+            cenote__proto_dot_v1_dot_runtime__pb2.ProcessOutput.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,6 +43,11 @@ class RuntimeServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RuntimeServiceAsyncStub: ...
     Attach: _grpc.StreamStreamMultiCallable[_runtime_pb2.ClientFrame, _runtime_pb2.ServerFrame]
     """Metadata: `authorization: Bearer TOKEN`, a tenant's token or a capability for this runtime."""
+    RunProcess: _grpc.StreamStreamMultiCallable[_runtime_pb2.ProcessInput, _runtime_pb2.ProcessOutput]
+    """A process beside the namespace, for as long as the stream: what ends it before the process does ends the process.
+    For a client that is attached on another stream. Metadata as there. How fast output comes the reader of it says, by
+    gRPC's own flow control.
+    """
 
 @_typing.type_check_only
 class RuntimeServiceAsyncStub(RuntimeServiceStub):
@@ -55,6 +60,11 @@ class RuntimeServiceAsyncStub(RuntimeServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Attach: _aio.StreamStreamMultiCallable[_runtime_pb2.ClientFrame, _runtime_pb2.ServerFrame]  # type: ignore[assignment]
     """Metadata: `authorization: Bearer TOKEN`, a tenant's token or a capability for this runtime."""
+    RunProcess: _aio.StreamStreamMultiCallable[_runtime_pb2.ProcessInput, _runtime_pb2.ProcessOutput]  # type: ignore[assignment]
+    """A process beside the namespace, for as long as the stream: what ends it before the process does ends the process.
+    For a client that is attached on another stream. Metadata as there. How fast output comes the reader of it says, by
+    gRPC's own flow control.
+    """
 
 class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
     """
@@ -70,5 +80,16 @@ class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_runtime_pb2.ServerFrame], _abc.AsyncIterator[_runtime_pb2.ServerFrame]]:
         """Metadata: `authorization: Bearer TOKEN`, a tenant's token or a capability for this runtime."""
+
+    @_abc_1.abstractmethod
+    def RunProcess(
+        self,
+        request_iterator: _MaybeAsyncIterator[_runtime_pb2.ProcessInput],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_runtime_pb2.ProcessOutput], _abc.AsyncIterator[_runtime_pb2.ProcessOutput]]:
+        """A process beside the namespace, for as long as the stream: what ends it before the process does ends the process.
+        For a client that is attached on another stream. Metadata as there. How fast output comes the reader of it says, by
+        gRPC's own flow control.
+        """
 
 def add_RuntimeServiceServicer_to_server(servicer: RuntimeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

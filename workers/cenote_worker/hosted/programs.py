@@ -152,8 +152,8 @@ def _ended(
     record: StepRecord, outcome: ProgramEnd | Exception, kept: dict[StreamName, KeptOutput]
 ) -> StepRecord:
     if isinstance(outcome, Exception):
-        error = ErrorInfo(type=type(outcome).__name__, message=str(outcome), reason="process")
-        return replace(record, status="refused", error=error)
+        refusal = ErrorInfo(type=type(outcome).__name__, message=str(outcome), reason="process")
+        return replace(record, status="refused", error=refusal)
     error = None
     if outcome.exit_code != 0:
         how = f"exit code {outcome.exit_code}" if outcome.exit_code is not None else outcome.killed_by

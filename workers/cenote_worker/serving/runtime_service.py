@@ -14,6 +14,7 @@ from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
 from cenote_security.errors import CenoteError, ProtocolViolation, UnavailableError, UnknownRuntimeError
 from cenote_worker.serving.edge import check_hello
 from cenote_worker.serving.limits import NEWEST_VERSION, Patience
+from cenote_worker.serving.processes import ServedProcess, first_message
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import Authorise, Rights, bearer_token
 from cenote_worker.serving.served import ServedRuntime
@@ -45,6 +46,20 @@ class RuntimeService(RuntimeServiceServicer):
             loop = asyncio.get_running_loop()
             rights = await loop.run_in_executor(self._pool, self._authorise, token, hello.runtime)
             await self._serve(hello, rights, context)
+        except CenoteError as error:
+            await refuse(context, error)
+
+    async def RunProcess(self, _request_iterator: object, context: Context) -> None:  # type: ignore[override]
+        try:
+            start = await first_message(context, self._patience.handshake)
+            token = bearer_token(context.invocation_metadata() or ())
+            loop = asyncio.get_running_loop()
+            rights = await loop.run_in_executor(self._pool, self._authorise, token, start.runtime)
+            rights.require("run")
+            served = self._runtimes.get(start.runtime)
+            if served is None:
+                raise UnknownRuntimeError(start.runtime)
+            await ServedProcess(served, rights, context).carry(start)
         except CenoteError as error:
             await refuse(context, error)
 

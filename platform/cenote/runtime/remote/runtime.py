@@ -24,8 +24,9 @@ from cenote.runtime.remote.history_copy import HistoryCopy
 from cenote.runtime.remote.hosts import RemoteCalls
 from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
+from cenote.runtime.remote.processes import RemoteProcess
 from cenote.runtime.remote.returning import without_waiting
-from cenote.runtime.remote.session import CLOSED, Session
+from cenote.runtime.remote.session import CLOSED, Place, Session
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError
@@ -38,7 +39,9 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.offers import stubs
 from cenote_worker.hosted.snapshots import check_label, check_target
+from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.supervisor.program import ProgramListener
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import Listener, Outcome
 from cenote_worker.wire.policies import from_message
@@ -117,6 +120,8 @@ class RemoteRuntime:
         self._ready = False
         self._closed = False
         self._history = HistoryCopy()
+        self._processes: set[RemoteProcess] = set()
+        """That run beside the namespace for this client. On the background loop only."""
 
     # -- life --
 
@@ -226,6 +231,8 @@ class RemoteRuntime:
                 background().wait(self._leave(), LEAVING, "end the runtime")
 
     async def _leave(self) -> None:
+        for process in self._processes:
+            process.kill()
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait((self._opening,))
@@ -349,6 +356,23 @@ class RemoteRuntime:
         frame, content = frames.cell(code, timeout, cause, atomic=on_error == "rollback")
         frame.key = utf8_text(self._cell_key())
         return self._call((frame, content), listener, read, changes=True, output=listener.output)
+
+    def begin(self, order: ProgramOrder, listener: ProgramListener) -> RemoteProcess:
+        self.start()
+        session = self._current()
+        assert session.place is not None, "a session that stands has a place"
+        process = RemoteProcess(order, self._client, listener)
+        run = partial(process.run, session.place, self._located, self._platform.channels.stream)
+
+        def spawn() -> None:
+            self._processes.add(process)
+            background().spawn(run()).add_done_callback(lambda _: self._processes.discard(process))
+
+        background().post(spawn)
+        return process
+
+    async def _located(self) -> Place:
+        return await self._platform.locating(await self._platform.describe(self._id))()
 
     def interrupt(self) -> bool:
         session = self._session

@@ -118,6 +118,8 @@ class Session:
         self._task: asyncio.Task[None] | None = None
         self._runtime = ""
         self._address = ""
+        self.place: Place | None = None
+        """Where the latest line led to."""
         self.hosts: HostCalls | None = None
         self.welcome = runtime_pb2.Welcome()
         self.ended: CenoteError | None = None
@@ -225,7 +227,7 @@ class Session:
         return _broken(UnavailableError(f"the platform at {place.address} hung up"))
 
     async def _stand(self, channel: grpc.aio.Channel, place: Place, patience: Patience) -> None:
-        self._runtime = place.runtime
+        self._runtime, self.place = place.runtime, place
         stream = RuntimeServiceStub(channel).Attach(metadata=authorization(place.credential))
         line = Line(stream)
         try:
