@@ -190,6 +190,12 @@ def test_a_slow_reader_makes_only_its_program_wait(strict: PythonRuntime) -> Non
     strict.run("rm -f done")
 
 
+def test_a_kill_needs_no_reader(anywhere: PythonRuntime) -> None:
+    with anywhere.spawn("cat /dev/zero") as process:
+        until(lambda: process._feed._stopped)
+    assert "kill" == process.wait(PATIENCE).killed_by
+
+
 def test_more_input_than_a_pipe_holds(strict: PythonRuntime) -> None:
     """It is taken as the program reads it; what the program leaves is no error."""
     data = b"x" * 3_000_000

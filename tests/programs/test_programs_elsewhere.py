@@ -69,6 +69,13 @@ def test_much_in_and_out(runtime: PythonRuntime) -> None:
     runtime.run("rm done")
 
 
+def test_a_kill_needs_no_reader(runtime: PythonRuntime) -> None:
+    """Whatever waits to be read, and to be written."""
+    with runtime.spawn("cat /dev/zero") as process:
+        until(lambda: process._feed._stopped)
+    assert "kill" == process.wait(PATIENCE).killed_by
+
+
 def test_a_terminal_elsewhere(runtime: PythonRuntime) -> None:
     with runtime.spawn("stty size; read x; stty size", terminal=(30, 100)) as process:
         assert b"30 100\r\n" == process.stdout.read_some()

@@ -1,4 +1,4 @@
-"""`cenote runtime ls|create|exec|show|fork|rm`, what is known and kept of states, and places."""
+"""`cenote runtime ls|create|exec|run|show|fork|rm`, what is known and kept of states, and places."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
-from cenote.cli import runtime_exec, runtime_fork, runtime_history, runtime_places, runtime_snapshots
+from cenote.cli import (
+    runtime_exec,
+    runtime_fork,
+    runtime_history,
+    runtime_places,
+    runtime_run,
+    runtime_snapshots,
+)
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant, platform_line
@@ -37,6 +44,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing.add_argument("--json", action="store_true", help="print one JSON array")
     _add_create(verbs)
     runtime_exec.add_to(verbs)
+    runtime_run.add_to(verbs)
     showing = add_verb(verbs, "show", "what there is to know of a runtime", show)
     showing.add_argument("name", metavar="NAME", help="a name, or an id")
     showing.add_argument("--json", action="store_true", help="print one JSON object")

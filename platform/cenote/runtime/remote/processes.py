@@ -57,6 +57,8 @@ class RemoteProcess:
         self._may_read.set()
         self._closes = self._has_closed = False
         self._begun = self._over = False
+        self._is_read_out = False
+        """It was killed: what is left of its output is bounded, and its end comes behind that."""
 
     # -- from any thread --
 
@@ -74,6 +76,7 @@ class RemoteProcess:
         self._say(runtime_pb2.ProcessInput(resize=runtime_pb2.TerminalSize(rows=rows, columns=columns)))
 
     def kill(self) -> None:
+        self._is_read_out = True
         self._say(runtime_pb2.ProcessInput(kill=True))
         self.resume()
 
@@ -158,7 +161,8 @@ class RemoteProcess:
     async def _print(self, stream: str, data: bytes) -> None:
         """A reader that is slow keeps this from reading, and so the process from writing."""
         self._may_read.clear()
-        if not self._listener.output("stdout" if stream == "stdout" else "stderr", data):
+        may_go_on = self._listener.output("stdout" if stream == "stdout" else "stderr", data)
+        if not (may_go_on or self._is_read_out):
             await self._may_read.wait()
 
     async def _tell(self, stream: Stream, runtime: str) -> None:
