@@ -98,8 +98,8 @@ def test_upload_and_download(runtime: PythonRuntime, tmp_path: Path) -> None:
 
 
 def test_usage_is_checked_before_the_jail(runtime: PythonRuntime) -> None:
-    """Paths stay below the working directory; numbers make sense."""
-    for path in ("/etc/passwd", "../x", "a/../../x", "a\0b", "\udcff", "x" * 5_000):
+    """Relative paths stay below the working directory; numbers make sense."""
+    for path in ("../x", "a/../../x", "a\0b", "\udcff", "x" * 5_000):
         with pytest.raises(UsageError):
             runtime.files.read(path)
     with pytest.raises(UsageError, match="negative"):

@@ -25,7 +25,7 @@ class ProgramSpec:
 
     argv: its name, looked up in PATH, and its arguments; empty for work on files. env: added to the variables of the
     jail. cwd: its folder, relative to the working directory; that itself by default. terminal: whether its streams
-    are one terminal. files: work on files instead, as `in_jail.file_work` knows it.
+    are one terminal. files: work on files instead, as `zygote.file_work` knows it.
     """
 
     argv: tuple[str, ...] = ()

@@ -341,13 +341,16 @@ class FileInfo:
     """One entry of a working directory, as its jail describes it.
 
     raw: the name's bytes, which hostile code chose; calls that take a path take them too.
-    kind: links are named, never followed. size: bytes. modified: seconds since the epoch.
+    kind: links are named, never followed. size: bytes. modified: seconds since the epoch. mode: permission bits;
+    target: of a link. Both are 0 and empty where a relative path was asked for without a depth.
     """
 
     raw: bytes
     kind: FileKind
     size: int = 0
     modified: float = 0.0
+    mode: int = 0
+    target: str = ""
 
     @property
     def name(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -109,7 +110,7 @@ def _run(
 
 def _pass_input(process: Process) -> None:
     with suppress(CenoteError):  # it takes no more
-        while data := sys.stdin.buffer.read1(_PIECE):
+        while data := os.read(sys.stdin.fileno(), _PIECE):
             process.send_input(data)
         process.close_stdin()
 

@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from cenote.runtime.asynchronous import AsyncPythonRuntime
-    from cenote.runtime.files import AsyncFiles, Files
+    from cenote.runtime.file_work import FileEvent
+    from cenote.runtime.files import AsyncFiles, AsyncFileWatch, Files, FileWatch
     from cenote.runtime.final_state import FinalState
     from cenote.runtime.injectables import Function, Injectable, Type, Variable
     from cenote.runtime.merging import Merge, MergeConflictError
+    from cenote.runtime.process import AsyncProcess, AsyncProcessStream, Process, ProcessStream
+    from cenote.runtime.processes import ProcessResult
     from cenote.runtime.references import ObjectReference
     from cenote.runtime.storage import foretold
     from cenote.runtime.sync import PythonRuntime
@@ -50,11 +53,12 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "cenote.runtime.asynchronous": ("AsyncPythonRuntime",),
+    "cenote.runtime.file_work": ("FileEvent",),
     "cenote.runtime.files": (
         "AsyncFiles",
-        "AsyncProcess",
-        "AsyncProcessStream",
+        "AsyncFileWatch",
         "Files",
+        "FileWatch",
     ),
     "cenote.runtime.final_state": ("FinalState",),
     "cenote.runtime.injectables": (
@@ -109,6 +113,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "AsyncFiles",
+    "AsyncFileWatch",
     "AsyncProcess",
     "AsyncProcessStream",
     "AsyncPythonRuntime",
@@ -122,8 +127,10 @@ __all__ = [
     "ErrorInfo",
     "ExecutionResult",
     "Fidelity",
+    "FileEvent",
     "FileInfo",
     "Files",
+    "FileWatch",
     "FinalState",
     "FolderListing",
     "foretold",

@@ -349,7 +349,7 @@ class AsyncPythonRuntime(RuntimeFace):
     @property
     def files(self) -> AsyncFiles:
         """The working directory of the jail."""
-        return AsyncFiles(self.core, self._call)
+        return AsyncFiles(self.core, self._call, self._begin)
 
     # -- checkpoints --
 

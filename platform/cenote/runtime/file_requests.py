@@ -128,7 +128,9 @@ def _checked(path: FilePath) -> bytes:
     except UnicodeEncodeError:
         raise UsageError(f"not text: {path!a}; give a name that is no text as bytes") from None
     if raw.startswith(b"/") or b".." in raw.split(b"/"):
-        raise UsageError(f"{path!r} is not below the working directory; give a relative path without '..'")
+        raise UsageError(
+            f"{path!r} is not below the working directory; give a relative path without '..', or an absolute one"
+        )
     if b"\0" in raw or len(raw) > MAX_PATH:
         raise UsageError(f"a path has no zero byte and at most {MAX_PATH} bytes")
     return raw

@@ -14,6 +14,7 @@ from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
 from cenote_security.errors import CenoteError, ProtocolViolation, UnavailableError, UnknownRuntimeError
 from cenote_worker.serving.edge import check_hello
 from cenote_worker.serving.limits import NEWEST_VERSION, Patience
+from cenote_worker.serving.processes import Context as ProcessContext
 from cenote_worker.serving.processes import ServedProcess, first_message
 from cenote_worker.serving.refusing import refuse
 from cenote_worker.serving.rights import Authorise, Rights, bearer_token
@@ -49,7 +50,9 @@ class RuntimeService(RuntimeServiceServicer):
         except CenoteError as error:
             await refuse(context, error)
 
-    async def RunProcess(self, _request_iterator: object, context: Context) -> None:  # type: ignore[override]
+    async def RunProcess(  # type: ignore[override]
+        self, _request_iterator: object, context: ProcessContext
+    ) -> None:
         try:
             start = await first_message(context, self._patience.handshake)
             token = bearer_token(context.invocation_metadata() or ())

@@ -29,6 +29,7 @@ from typing import Final
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.programs import MAX_REPORT, MAX_SPEC, NOT_EXECUTABLE, NOT_FOUND, ProgramSpec
 from cenote_worker.zygote.descriptors import place
+from cenote_worker.zygote.file_work import carry_out
 from cenote_worker.zygote.processes_below import below, in_sessions
 from cenote_worker.zygote.worker_start import WorkerStart
 
@@ -213,11 +214,15 @@ def _become(start: WorkerStart, spec: ProgramSpec) -> None:
 
 
 def _work_on_files(spec: ProgramSpec) -> int:
-    from cenote_worker.in_jail.file_work import carry_out  # few programs are that
-
     assert spec.files is not None
     try:
-        return carry_out(spec.files)
+        # What the fork has of these would speak to the zygote's streams.
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        code = carry_out(spec.files)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # nobody wants more of it
+        return 0
     except BaseException as error:  # noqa: BLE001  (as above)
         sys.excepthook(type(error), error, error.__traceback__)
         return os.EX_SOFTWARE
