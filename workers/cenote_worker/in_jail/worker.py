@@ -232,7 +232,9 @@ class Worker:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
             refused.fill(frame.reply.refusal)
-        if request.WhichOneof("body") != "execute":
+        if _is_note(request):
+            self._bound_only = frozenset()  # nothing but files can have changed
+        elif request.WhichOneof("body") != "execute":
             self._kernel.look_anew()  # whatever was pickled or described may have run code of the user's
         if _changes_something(request):
             number = request.execute.step or request.state or None
@@ -429,6 +431,11 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _is_note(request: jail_pb2.Request) -> bool:
+    """Whether it says that something beside the namespace may have changed files."""
+    return request.WhichOneof("body") == "file" and request.file.operation == jail_pb2.FileRequest.NOTE
 
 
 def _locations(payload: jail_pb2.Payload, descriptors: list[int]) -> list[Location]:
