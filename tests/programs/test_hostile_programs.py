@@ -7,12 +7,13 @@ import signal
 import sys
 
 import pytest
-from tests.escape.arena import warden_of, worker_of
+from tests.escape.arena import unconfined, warden_of, worker_of
 from tests.processes import parent_of, runs, title, tree_of
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
 from cenote_worker.zygote.programs import MOST
 
 LONG = "3600"
@@ -105,6 +106,62 @@ print("done")
     worker = worker_of(walled)
     assert ("done\n", 0) == ((result := walled.run(python(attack))).stdout, result.exit_code)
     assert worker == worker_of(walled)
+
+
+def test_every_process_of_it_is_confined(walled: PythonRuntime) -> None:
+    """The attendant too: no capability, no new privileges, the filter; as seen from outside."""
+    with walled.spawn("sleep 3600 & sleep 3600") as process:
+        assert process.pid
+        until(lambda: len(tree_of(warden_of(walled))) >= 5)
+        assert [] == unconfined(warden_of(walled))
+
+
+def test_two_programs_do_not_reach_each_other(walled: PythonRuntime) -> None:
+    with walled.spawn(["sleep", LONG]) as process:
+        reach = f"import os\ntry:\n os.kill({process.pid}, 9)\nexcept OSError as e:\n print(e.errno)"
+        assert walled.run(python(reach)).stdout in ("1\n", "3\n")
+        assert process.running
+
+
+def test_one_that_writes_to_its_standard_input(strict: PythonRuntime) -> None:
+    """It is read-only there; opened anew by its name in `/proc` it is its own pipe, and nobody else's."""
+    attack = """
+import os
+for number in (0, 1, 2):
+    for flags in (os.O_RDONLY | os.O_NONBLOCK, os.O_WRONLY | os.O_NONBLOCK):
+        try:
+            descriptor = os.open(f"/proc/self/fd/{number}", flags)
+            if flags & os.O_WRONLY:
+                os.write(descriptor, b"!")
+        except OSError:
+            pass
+import fcntl
+for number in (0, 1, 2):
+    fcntl.fcntl(number, fcntl.F_SETFL, 0)
+    try:
+        fcntl.fcntl(number, 1031, 1 << 20)
+    except OSError:
+        pass
+print("done")
+"""
+    result = strict.run(python(attack), stdin="x", timeout=PATIENCE)
+    assert 0 == result.exit_code
+    assert "done" in result.stdout
+    assert 0 == strict.run("true").exit_code
+
+
+def test_memory_of_a_program_costs_the_namespace_nothing() -> None:
+    """What goes over the limit is the program: it is ended, by the kernel or before, and the cell's state stays."""
+    policy = SandboxPolicy(preload=(), memory="256MiB", limits="watchdog")
+    with PythonRuntime(sandbox=policy) as runtime:
+        runtime.execute("x = 1")
+        hog = "import os, time\n"
+        hog += "for _ in range(3):\n if os.fork() == 0: break\n"
+        hog += "data = [bytearray(1 << 20) for _ in range(200)]\nfor d in data: d[::4096] = b'x' * 256\n"
+        hog += "time.sleep(3600)"
+        result = runtime.run(python(hog), timeout=PATIENCE)
+        assert "memory" == result.killed_by
+        assert "1" == runtime.execute("x").value
 
 
 def test_it_cannot_trace(walled: PythonRuntime) -> None:
