@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import signal
 import sys
 import threading
@@ -9,9 +11,9 @@ import time
 from typing import Any
 
 import pytest
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE, until, until_async
 
-from cenote.runtime import PythonRuntime
+from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 from cenote_security.errors import RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 
@@ -354,3 +356,41 @@ def test_more_than_the_kernel_takes_is_said(strict: PythonRuntime) -> None:
     """A single argument of 128 KiB is the kernel's own limit."""
     result = strict.run(["true", "x" * 200_000])
     assert (126, True) == (result.exit_code, "Argument list too long" in result.stderr)
+
+
+# -- coroutines -------------------------------------------------------------------------------------------
+
+
+async def test_a_coroutine_that_is_cancelled_takes_its_program() -> None:
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        await runtime.execute("x = 1")
+        supervisor = runtime.core.backend.supervisor  # type: ignore[attr-defined]
+        running = asyncio.create_task(runtime.run(["sleep", LONG]))
+        await until_async(lambda: supervisor.programs.running)
+        running.cancel()
+        await until_async(lambda: not supervisor.programs.running)
+        with pytest.raises(asyncio.CancelledError):
+            await running
+
+
+async def test_both_faces_run_alike() -> None:
+    """What one takes the other takes, and many run at once."""
+    for name in ("run", "spawn"):
+        one, other = (inspect.signature(getattr(face, name)) for face in (PythonRuntime, AsyncPythonRuntime))
+        assert one.parameters == other.parameters
+    async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:
+        results = await asyncio.gather(*(runtime.run(f"echo {number}") for number in range(8)))
+        assert [f"{number}\n" for number in range(8)] == [each.stdout for each in results]
+        async with await runtime.spawn("echo out; echo err >&2; cat") as process:
+            await process.send_input("in")
+            process.close_stdin()
+            found = {stream: b"" for stream in ("stdout", "stderr")}
+            async for stream, data in process:
+                found[stream] += data
+            assert {"stdout": b"out\nin", "stderr": b"err\n"} == found
+            with pytest.raises(UsageError):
+                await process.send_input("late")
+        with pytest.raises(TimeoutError):
+            async with await runtime.spawn(["sleep", LONG]) as process:
+                await process.wait(0.05)
+        assert "kill" == (await process.wait(PATIENCE)).killed_by
