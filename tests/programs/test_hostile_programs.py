@@ -37,7 +37,8 @@ ESCAPES = {
     "  time.sleep(3600)\n os._exit(0)\nos.wait(); time.sleep(3600)",
     "forks on and on": "import os, time\nprint('up', flush=True)\n"
     "while True:\n try:\n  if os.fork() == 0: os.setsid()\n except OSError: pass",
-    "hops from parent to child": "import os\nprint('up', flush=True)\nos.fork()\n"
+    "hops from parent to child": "import os, time\nprint('up', flush=True)\n"
+    "if os.fork(): time.sleep(3600)\n"
     "while True:\n try:\n  if os.fork(): os._exit(0)\n except OSError: pass",
 }
 

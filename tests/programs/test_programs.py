@@ -239,7 +239,7 @@ def test_a_terminal(walled: PythonRuntime) -> None:
     program = (
         "trap 'echo caught; stty size; exit 5' INT; stty size; echo ready; while true; do sleep 0.05; done"
     )
-    with walled.spawn(program, terminal=(30, 100)) as process:
+    with walled.spawn(program, pty=(30, 100)) as process:
         seen = b""
         while b"ready" not in seen:
             seen += process.stdout.read_some()
@@ -251,7 +251,7 @@ def test_a_terminal(walled: PythonRuntime) -> None:
 
 
 def test_the_end_of_input_at_a_terminal(strict: PythonRuntime) -> None:
-    with strict.spawn(["cat"], terminal=(24, 80)) as process:
+    with strict.spawn(["cat"], pty=(24, 80)) as process:
         process.send_input("line\n")
         process.close_stdin()
         assert 0 == process.wait(PATIENCE).exit_code
@@ -259,7 +259,7 @@ def test_the_end_of_input_at_a_terminal(strict: PythonRuntime) -> None:
 
 def test_no_terminal_in_gvisor(gvisor: PythonRuntime) -> None:
     with pytest.raises(UsageError, match="terminal"):
-        gvisor.spawn(["cat"], terminal=(24, 80))
+        gvisor.spawn(["cat"], pty=(24, 80))
 
 
 # -- beside what happens to the runtime -------------------------------------------------------------------
@@ -278,7 +278,7 @@ def test_a_rollback_ends_what_began_after_the_state(own: PythonRuntime) -> None:
         assert older.pid
         time.sleep(0.02)  # the kernel's clock of births has ticks of a hundredth of a second
         own.execute("x = 2")
-        step = own.state.head
+        step = own.snapshot().step
         time.sleep(0.02)
         younger = own.spawn(["sleep", LONG])
         assert younger.pid
@@ -289,7 +289,26 @@ def test_a_rollback_ends_what_began_after_the_state(own: PythonRuntime) -> None:
         assert "echo\n" == own.run(["echo", "echo"]).stdout
 
 
+def test_what_is_older_keeps_what_it_has_started_since(own: PythonRuntime) -> None:
+    """A server of before the state goes on with its younger children."""
+    with own.spawn("echo up; read x; sleep 3600 & wait; echo over") as older:
+        assert b"up\n" == older.stdout.read_some()
+        time.sleep(0.02)
+        own.execute("x = 2")
+        step = own.snapshot().step
+        older.send_input("\n")
+        until(lambda: own.status().processes >= 4)  # worker, attendant, shell, sleep
+        own.execute("x = 3")
+        own.rollback(step)
+        assert "2" == own.execute("x").value
+        assert older.running
+        assert "0\n" == own.run("true; echo $?").stdout
+        assert older.running
+
+
 def test_a_worker_that_dies_takes_what_began_since(own: PythonRuntime) -> None:
+    own.snapshot()  # a state is not kept before it is at rest
+    time.sleep(0.02)
     process = own.spawn(["sleep", LONG])
     assert process.pid
     assert not own.execute("import os; os.kill(os.getpid(), 11)").success
@@ -350,6 +369,9 @@ def test_wrong_signals_and_sizes(strict: PythonRuntime) -> None:
                 process.signal(wrong)
         with pytest.raises(UsageError, match="rows and columns"):
             process.resize(0, 80)
+    for wrong in (80, (80,), (0, 80), "24x80"):
+        with pytest.raises(UsageError, match="rows and columns"):
+            strict.spawn("true", pty=wrong)  # type: ignore[arg-type]
 
 
 def test_more_than_the_kernel_takes_is_said(strict: PythonRuntime) -> None:

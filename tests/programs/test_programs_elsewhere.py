@@ -77,7 +77,7 @@ def test_a_kill_needs_no_reader(runtime: PythonRuntime) -> None:
 
 
 def test_a_terminal_elsewhere(runtime: PythonRuntime) -> None:
-    with runtime.spawn("stty size; read x; stty size", terminal=(30, 100)) as process:
+    with runtime.spawn("stty size; read x; stty size", pty=(30, 100)) as process:
         assert b"30 100\r\n" == process.stdout.read_some()
         process.resize(10, 20)
         process.send_input("\n")
@@ -88,6 +88,12 @@ def test_it_is_a_step_there(runtime: PythonRuntime) -> None:
     runtime.run("echo recorded")
     last = list(runtime.core.read_history().tree)[-1]
     assert ("process", "!echo recorded", "recorded\n") == (last.kind, last.code, last.stdout)
+
+
+def test_an_author_there(runtime: PythonRuntime) -> None:
+    with runtime.attach("ann") as ann:
+        assert "hi\n" == ann.run("echo hi").stdout
+    assert "ann" == list(runtime.core.read_history().tree)[-1].author
 
 
 def test_a_client_that_goes_takes_its_programs(platform: SmallPlatform) -> None:

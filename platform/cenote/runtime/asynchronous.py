@@ -33,6 +33,7 @@ from cenote.runtime.processes import (
     Input,
     ProcessFeed,
     ProcessResult,
+    Terminal,
     most_output,
     order,
 )
@@ -211,10 +212,10 @@ class AsyncPythonRuntime(RuntimeFace):
         env: Mapping[str, str] | None = None,
         cwd: Folder = None,
         timeout: float | None = None,
-        terminal: tuple[int, int] | None = None,
+        pty: Terminal = False,
     ) -> AsyncProcess:
         """Begins a program beside the namespace; see PythonRuntime.spawn."""
-        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, terminal=terminal)
+        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, pty=pty)
         feed = ProcessFeed()
         return AsyncProcess(await self._begin(asked, feed), feed, self.core.policy.output_bytes)
 

@@ -23,6 +23,9 @@ Command = str | Sequence[str]
 Input = bytes | str | None
 Folder = str | os.PathLike[str] | None
 
+Terminal = bool | tuple[int, int]
+USUAL_SIZE: Final = (24, 80)
+
 BACKLOG: Final = 2**20
 """Bytes of output that may wait for their reader before the process is made to wait."""
 
@@ -34,7 +37,7 @@ MOST_CELLS: Final = 1_000
 """Rows, and columns, of a terminal."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ProcessResult:
     """What has come of a process.
 
@@ -166,12 +169,12 @@ def order(
     cwd: Folder,
     timeout: float | None,
     has_input: bool,
-    terminal: tuple[int, int] | None = None,
+    pty: Terminal = False,
 ) -> ProgramOrder:
-    """terminal: rows and columns of one, if its streams are to be one. Raises UsageError."""
+    """pty: whether its streams are to be a terminal, or the rows and columns of that. Raises UsageError."""
     check_seconds(timeout, "a timeout")
-    rows, columns = (24, 80) if terminal is None else _size(*terminal)
-    spec = ProgramSpec(argv=_argv(command), env=_env(env), cwd=_folder(cwd), terminal=terminal is not None)
+    rows, columns = _terminal(pty)
+    spec = ProgramSpec(argv=_argv(command), env=_env(env), cwd=_folder(cwd), terminal=pty is not False)
     shown = command if isinstance(command, str) else shlex.join(spec.argv)
     return ProgramOrder(
         spec=spec,
@@ -222,6 +225,14 @@ def signal_number(asked: int | str) -> int:
 def resize(handle: ProgramHandle, rows: int, columns: int) -> None:
     """Raises UsageError."""
     handle.resize(*_size(rows, columns))
+
+
+def _terminal(pty: Terminal) -> tuple[int, int]:
+    if isinstance(pty, bool):
+        return USUAL_SIZE
+    if not isinstance(pty, tuple | list) or len(pty) != 2:
+        raise UsageError(f"pty is True, or the rows and columns of the terminal, not {pty!r:.100}")
+    return _size(*pty)
 
 
 def _size(rows: int, columns: int) -> tuple[int, int]:

@@ -33,6 +33,7 @@ from cenote.runtime.processes import (
     Input,
     ProcessFeed,
     ProcessResult,
+    Terminal,
     most_output,
     order,
 )
@@ -251,15 +252,15 @@ class PythonRuntime(RuntimeFace):
         env: Mapping[str, str] | None = None,
         cwd: Folder = None,
         timeout: float | None = None,
-        terminal: tuple[int, int] | None = None,
+        pty: Terminal = False,
     ) -> Process:
         """Begins a program as `run` does, and gives it to be fed, read and signalled while it runs.
 
-        terminal: rows and columns of a terminal that is all of its streams; without one they are pipes. timeout: none
-        by default. It ends with the jail, with a rollback to a state from before it began, and where a worker that
-        dies takes the runtime back to one.
+        pty: whether a terminal is all of its streams, or the rows and columns of one; they are pipes by default.
+        timeout: none by default. It ends with the jail, with a rollback to a state from before it began, and where a
+        worker that dies takes the runtime back to one.
         """
-        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, terminal=terminal)
+        asked = order(command, env=env, cwd=cwd, timeout=timeout, has_input=True, pty=pty)
         feed = ProcessFeed()
         return Process(self.core.begin(asked, feed), feed, self.core.policy.output_bytes)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final, Literal, NoReturn
 
 from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.zygote.strays import Birth, birth_of
+from cenote_worker.zygote.strays import Birth, birth_at
 
 MOST: Final = 64
 """At once. Each needs a process for its attendant, and descriptors of whoever asked for it."""
@@ -41,11 +42,17 @@ class Programs:
         else:
             if pid == 0:
                 self._attend(descriptors)
-            self.attendants[pid] = number, birth_of(pid)
+            # Not by `/proc`, which does not show it yet.
+            now, _ = birth_at(time.clock_gettime_ns(time.CLOCK_BOOTTIME))
+            self.attendants[pid] = number, (now, pid)
             return 0
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
+
+    def older(self, than: Birth) -> list[int]:
+        """Attendants that began before: their programs go on, with what those have started since."""
+        return [pid for pid, (_, born) in self.attendants.items() if born <= than]
 
     def end(self, number: int) -> None:
         """One that does not do as it is told, or is told nothing any more."""

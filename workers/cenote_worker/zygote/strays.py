@@ -35,19 +35,23 @@ def birth_at(moment: int) -> Birth:
     return moment * _TICKS // 10**9, 0
 
 
-def end_younger(than: Birth, spared: Collection[int]) -> bool:
+def end_younger(than: Birth, spared: Collection[int], trees: Collection[int] = ()) -> bool:
     """Kill all processes below this one that began later; False when they do not come to an end.
 
-    Orphans come to this process, which collects them: what has ended is not found again.
+    trees: processes that are spared with all below them. Orphans come to this process, which collects them: what has
+    ended is not found again.
     """
     wait = PatientWait(PATIENCE)
-    while found := [pid for pid in descendants(os.getpid()) if pid not in spared and birth_of(pid) > than]:
+    while True:
+        kept = {*spared, *trees, *(pid for tree in trees for pid in below(tree))}
+        found = [pid for pid in descendants(os.getpid()) if pid not in kept and birth_of(pid) > than]
+        if not found:
+            return True
         if not wait.piece():
             return False
         _kill(found)
         time.sleep(_PAUSE)
         _collect(found)
-    return True
 
 
 def end_unattended(since: Birth, spared: Collection[int]) -> None:

@@ -290,7 +290,8 @@ def _succeed(state: Watch, ending: Message) -> bool:
         state.shelf.drop(state.shelf.base)  # what comes of it dies at once, or of whatever it is asked
         state.tries = 0
     while (kept := state.shelf.base) is not None:
-        if end_younger(kept.born, state.shelf.pids) and (pid := wake(state, kept)) is not None:
+        older = state.programs.older(kept.born)
+        if end_younger(kept.born, state.shelf.pids, older) and (pid := wake(state, kept)) is not None:
             revive(state, kept, pid)
             _end_programs(state, "worker" if wanted is None else "rollback")
             told = {"op": "revived", **ending} if wanted is None else {"op": "rolled_back", "id": wanted[0]}
