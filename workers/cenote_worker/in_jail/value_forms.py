@@ -45,7 +45,7 @@ def from_arrow(data: memoryview) -> object:
     source = arrow.py_buffer(data)
     options = arrow.ipc.IpcReadOptions(use_threads=False)  # threads would keep the state from being copied
     try:
-        if data[: len(_FILE_MAGIC)] == _FILE_MAGIC:
+        if bytes(data[: len(_FILE_MAGIC)]) == _FILE_MAGIC:
             table = arrow.ipc.open_file(source, options=options).read_all()
         else:
             table = arrow.ipc.open_stream(source, options=options).read_all()
