@@ -174,6 +174,17 @@ def test_a_path_that_a_locale_has_no_letters_for_is_refused(folder: Path) -> Non
     assert b"names of files are ascii; run Python with PYTHONUTF8=1" in done.stdout
 
 
+def test_a_url_whose_library_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that brings it."""
+
+    def refuse(_url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(UsageError, match=r"Install s3fs to access S3; pip install 'cenote\[s3\]'"):
+        CheckpointStore("s3://bucket/path")
+
+
 def test_a_url_of_no_known_kind_is_refused() -> None:
     """With the reason that fsspec gives."""
     with pytest.raises(UsageError, match="nowhere"):

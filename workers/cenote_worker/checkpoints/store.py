@@ -250,7 +250,10 @@ def _remote(url: str) -> tuple[FileSystem, str]:
 
     try:
         system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        fix = "pip install 'cenote[s3]'" if url.startswith("s3://") else "install it"
+        raise UsageError(f"{url!r} takes a library that is not here: {error}; {fix}") from None
+    except ValueError as error:
         raise UsageError(f"{url!r} is no store that can be used: {error}") from None
     except Exception as error:  # of the driver's own kinds, such as one for credentials that are not there
         reason = f"{type(error).__name__}: {error}"
