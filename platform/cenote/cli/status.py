@@ -127,7 +127,6 @@ def _show_health(found: dict[str, Any], screen: Screen) -> None:
 def _state(node: dict[str, Any]) -> str:
     if node["silent"]:
         return "does not answer now"
-    return (
-        f"at {node['address']}: {counted(node['runtimes'], 'runtime')}, "
-        f"{counted(node['references'], 'shared value')} ({shown_size(node['reference_bytes'])})"
-    )
+    size = f" ({shown_size(node['reference_bytes'])})" if node["references"] else ""
+    values = counted(node["references"], "shared value")
+    return f"at {node['address']}: {counted(node['runtimes'], 'runtime')}, {values}{size}"
