@@ -11,7 +11,7 @@ from typing import Any, Final
 from cenote_proto.v1 import jail_pb2
 from cenote_security.sealed import Draft
 from cenote_security.values.plain_json import NotPlainError, as_json
-from cenote_worker.content import Content
+from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.in_jail import plain_json
 from cenote_worker.in_jail.pristine import BUILTINS
 
@@ -79,7 +79,12 @@ def _as_arrow(value: object, name: str) -> Content:
             draft.close()
     except (arrow.ArrowException, TypeError) as error:
         raise NotPlainError(f"{name} cannot be written as Arrow: {error}") from None
-    return Content(size=memory.size, count=0, memory=memory)
+    if memory.size > INLINE_LIMIT:
+        return Content(size=memory.size, count=0, memory=memory)
+    try:
+        return Content.of_file(memory.fileno(), 0, memory.size)  # in the frame: one less to read for its client
+    finally:
+        memory.close()
 
 
 class _Writer:
