@@ -8,12 +8,14 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, ClassVar
 
 import fsspec
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.checkpoints.conftest import put, store, writer_of
@@ -172,10 +174,88 @@ def test_a_path_that_a_locale_has_no_letters_for_is_refused(folder: Path) -> Non
     assert b"names of files are ascii; run Python with PYTHONUTF8=1" in done.stdout
 
 
+def test_a_url_whose_library_is_missing_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that brings it."""
+
+    def refuse(_url: str) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(UsageError, match=r"Install s3fs to access S3; pip install 'cenote\[s3\]'"):
+        CheckpointStore("s3://bucket/path")
+
+
 def test_a_url_of_no_known_kind_is_refused() -> None:
     """With the reason that fsspec gives."""
     with pytest.raises(UsageError, match="nowhere"):
         CheckpointStore("nowhere://bucket/path")
+
+
+class DriverError(Exception):
+    """Of a driver's own kind, as botocore's ClientError and NoCredentialsError are: no OSError."""
+
+
+class AwayFileSystem(MemoryFileSystem):
+    """A store whose driver raises errors of its own."""
+
+    protocol = "away"
+    broken: ClassVar[set[str]] = set()
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in AwayFileSystem.broken:
+            raise DriverError("Unable to locate\ncredentials")
+        return super().__getattribute__(name)
+
+
+@pytest.fixture
+def away() -> Iterator[str]:
+    """Its URL; it works until names of methods are put into `AwayFileSystem.broken`."""
+    fsspec.register_implementation("away", AwayFileSystem, clobber=True)
+    yield "away://cenote-test"
+    AwayFileSystem.broken.clear()
+    AwayFileSystem.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("broken", "ask"),
+    [
+        ("ls", lambda at: CheckpointStore(at).check()),
+        ("ls", lambda at: CheckpointStore(at).names()),
+        ("ls", lambda at: CheckpointStore(at).has("r")),
+        ("du", lambda at: CheckpointStore(at).size()),
+        ("rm", lambda at: CheckpointStore(at).remove("r")),
+        ("size", lambda at: CheckpointStore(at).manifest("r")),
+        ("cat_file", lambda at: CheckpointStore(at).manifest("r")),
+        ("cat_file", lambda at: CheckpointStore(at).checkpoints("r")),
+        ("invalidate_cache", lambda at: CheckpointStore(at).checkpoints("r")),
+        ("makedirs", writer_of),
+        ("pipe_file", writer_of),
+        ("put_file", lambda at: store(writer_of(at), a=b"a")),
+    ],
+)
+def test_whatever_a_driver_raises_is_said_in_one_way(
+    away: str, broken: str, ask: Callable[[str], object]
+) -> None:
+    """A driver's errors are of its own kinds. Their text is kept, in one line."""
+    store(writer_of(away), a=b"a")
+    AwayFileSystem.broken.add(broken)
+    with pytest.raises(
+        StoreFailedError, match=r"away://cenote-test.*: DriverError: Unable to locate credentials; "
+    ):
+        ask(away)
+
+
+def test_a_driver_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch, away: str) -> None:
+    """Such as one that looks for credentials at once."""
+
+    def refuse(_url: str) -> None:
+        raise DriverError("no credentials")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
+    with pytest.raises(
+        UsageError, match=r"'away://cenote-test' is no store that can be used: .*no credentials"
+    ):
+        CheckpointStore(away)
 
 
 # -- damage -----------------------------------------------------------------------------------------------

@@ -29,3 +29,37 @@ def test_a_token_may_be_what_is_missing(
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     with pytest.raises(ConnectionError, match=rf"\Ano{hint}"):
         ray_cluster.join("127.0.0.1:1", "platform")
+
+
+FAILED = ConnectionAbortedError(
+    "Initialization failure from server:\nTraceback (most recent call last):\n  File ...\n"
+    "RuntimeError: Starting Ray client server failed. See ray_client_server_23000.err for detailed logs.\n"
+)
+
+
+def test_a_server_that_fails_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a traceback the last line. It is asked again first, so many times and no more."""
+    tries = []
+
+    def refuse(**_: object) -> None:
+        tries.append(1)
+        raise FAILED
+
+    monkeypatch.setattr(ray, "init", refuse)
+    said = r"\AInitialization failure from server: RuntimeError: Starting Ray client server failed\. See .*logs\.\Z"
+    with pytest.raises(ConnectionError, match=said):
+        ray_cluster.join("ray://127.0.0.1:1", "platform")
+    assert len(tries) == ray_cluster.CLIENT_TRIES
+
+
+def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It starts a process for each driver, which may end at once."""
+    outcomes = [FAILED, FAILED, None]
+
+    def begin(**_: object) -> None:
+        if (outcome := outcomes.pop(0)) is not None:
+            raise outcome
+
+    monkeypatch.setattr(ray, "init", begin)
+    ray_cluster.join("ray://127.0.0.1:1", "platform")
+    assert [] == outcomes

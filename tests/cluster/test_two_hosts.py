@@ -128,7 +128,7 @@ def test_the_guide_names_all_ports_between_gateway_and_machines(apart: Apart) ->
     apart.platform.command("runtime", "create", *where, "far")
     assert "42\n" == apart.platform.command("runtime", "exec", *where, "far", "-c", "print(6 * 7)").stdout
     assert "far" in apart.platform.command("runtime", "ls", *where).stdout
-    until(lambda: "1 runtimes" in apart.platform.command("status", *where).stdout)
+    until(lambda: "1 runtime," in apart.platform.command("status", *where).stdout)
     used = apart.node.ports_used_by(apart.gateway)
     assert CLIENT_PORT in used
     assert [] == [port for port in used if not any(port in ports for ports in opened_in_the_guide())]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cenote.cli.main import main
-from cenote.terminal.screen import BOLD, Screen
+from cenote.terminal.screen import BOLD, Screen, counted
 
 
 class FakeTerminal(io.StringIO):
@@ -63,3 +63,9 @@ def test_a_line_starts_at_the_left() -> None:
     screen.write("half")
     screen.line("whole")
     assert "half\nwhole\n" == out.getvalue()
+
+
+def test_numbers_with_their_nouns() -> None:
+    """One of a thing is singular, and none is said as a word."""
+    assert ("no tasks", "1 task", "2 tasks") == tuple(counted(number, "task") for number in range(3))
+    assert ("1 entry", "3 entries") == tuple(counted(number, "entry", "entries") for number in (1, 3))

@@ -12,6 +12,8 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
+SECRETS = KUBERNETES / "examples" / "secrets.yaml"
+"""To be copied and filled in; nothing applies it."""
 
 Object = dict[str, Any]
 
@@ -23,8 +25,9 @@ def documents(path: Path) -> list[Object]:
 
 @cache
 def objects() -> list[Object]:
-    """Every object of Kubernetes, the optional ones included, the list of files not."""
-    files = [path for path in sorted(KUBERNETES.rglob("*.yaml")) if path.name != "kustomization.yaml"]
+    """Every object of Kubernetes, the optional ones included, the list of files and the examples not."""
+    apart = {SECRETS, KUBERNETES / "kustomization.yaml"}
+    files = [path for path in sorted(KUBERNETES.rglob("*.yaml")) if path not in apart]
     return [found for path in files for found in documents(path)]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import jsonschema
 import kubernetes_validate
 import pytest
-from tests.deploy.manifests import KUBERNETES, Object, documents, objects, of_kind, pod_templates
+from tests.deploy.manifests import KUBERNETES, SECRETS, Object, documents, objects, of_kind, pod_templates
 
 VERSIONS = ["1.33", "1.37"]
 """The oldest that has user namespaces for pods without a switch, and the newest that the schemas know."""
@@ -40,6 +40,13 @@ def test_pod_templates_fit_the_schema_of_kubernetes(owner: str, version: str) ->
         "template": pod_templates()[owner],
     }
     kubernetes_validate.validate(template, version, strict=True)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("found", documents(SECRETS), ids=title)
+def test_examples_of_secrets_fit_the_schema_of_kubernetes(found: Object, version: str) -> None:
+    """Whoever copies them gets what Kubernetes takes."""
+    kubernetes_validate.validate(found, version, strict=True)
 
 
 def test_a_misspelt_field_is_seen() -> None:

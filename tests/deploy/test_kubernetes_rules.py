@@ -6,7 +6,18 @@ import re
 from typing import Any
 
 import pytest
-from tests.deploy.manifests import DEPLOY, containers, objects, of_kind, pod_templates
+from tests.deploy.manifests import (
+    DEPLOY,
+    SECRETS,
+    containers,
+    documents,
+    objects,
+    of_kind,
+    pod_templates,
+)
+
+from cenote.gateway.orchestrators.places import PROCESS, share_of
+from cenote_security.size import parse_size
 
 EPHEMERAL = 32768
 CONTAINERS = list(containers())
@@ -65,6 +76,66 @@ def test_secrets_are_named_and_never_given() -> None:
     ]
     assert [] == given
     assert [] == [found for found in objects() if found["kind"] == "Secret"]
+
+
+def asked_of_secrets() -> set[tuple[str, str, bool]]:
+    """Secret, key, whether a pod starts without it; as environment of containers."""
+    references = [
+        variable["valueFrom"]["secretKeyRef"]
+        for _, container in CONTAINERS
+        for variable in container.get("env", [])
+        if "valueFrom" in variable
+    ]
+    return {(one["name"], one["key"], one.get("optional", False)) for one in references}
+
+
+def test_there_is_a_store_by_default() -> None:
+    """The gateway is told of one, which a Secret names; a pod whose Secret is missing does not start, and says so."""
+    (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
+    assert "--store=$(STORE_URL)" in gateway["args"]
+    assert ("cenote-store", "url", False) in asked_of_secrets()
+
+
+def test_whatever_writes_states_can_open_the_store() -> None:
+    """Nodes as the gateway, with the same names; the database is the gateway's alone."""
+    given = {
+        owner: {each["name"] for each in container.get("env", []) if each["name"].startswith("AWS_")}
+        for owner, container in CONTAINERS
+    }
+    assert {frozenset(given["gateway"])} == {frozenset(names) for names in given.values()}
+    assert len(given["gateway"]) == 4
+    assert ["gateway"] == [
+        owner
+        for owner, container in CONTAINERS
+        if "CENOTE_DATABASE" in {each["name"] for each in container.get("env", [])}
+    ]
+
+
+def test_examples_of_secrets_have_what_is_asked_for_and_nothing_else() -> None:
+    """By names of Secrets and keys; each value is for its reader to replace."""
+    examples = {
+        (secret["metadata"]["name"], key): value
+        for secret in documents(SECRETS)
+        for key, value in secret["stringData"].items()
+    }
+    assert examples.keys() == {(name, key) for name, key, _ in asked_of_secrets()}
+    assert all("REPLACE" in value for value in examples.values())
+
+
+def test_the_image_has_what_store_and_database_take() -> None:
+    """Drivers of both: without them the platform does not start."""
+    extras = re.search(r"^ARG EXTRAS=(.+)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert extras is not None
+    assert {"postgresql", "s3"} <= set(extras[1].split(","))
+
+
+def test_the_gateways_memory_holds_what_it_works_on_at_once() -> None:
+    """Sixteen teams and sixteen jobs, a process each, and the gateway itself."""
+    (gateway,) = pod_templates()["gateway"]["spec"]["containers"]
+    limit = parse_size(gateway["resources"]["limits"]["memory"] + "B")
+    share = share_of(limit, tenants=4)
+    assert share.at_once == 16
+    assert 2 * share.at_once * PROCESS + 2**30 <= limit
 
 
 def test_the_token_of_ray_is_the_same_on_both_sides() -> None:

@@ -10,6 +10,7 @@ import pytest
 from tests.orchestrator.studio import Studio
 from tests.waiting import until
 
+from cenote.cli.job import described
 from cenote.cli.job_progress import watch
 from cenote.cli.main import main
 from cenote.cli.result_file import ResultFile
@@ -65,6 +66,22 @@ def test_a_full_disk_under_the_results(
 
 def records(text: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("results", "bad", "said"),
+    [
+        (0, 0, "no results"),
+        (1, 0, "1 result"),
+        (1, 1, "1 result, of a task that did not succeed"),
+        (3, 0, "3 results"),
+        (3, 1, "3 results, 1 of which did not succeed"),
+        (3, 3, "3 results, 3 of which did not succeed"),
+    ],
+)
+def test_what_is_said_of_a_file_of_results(results: int, bad: int, said: str) -> None:
+    """What went well is not counted as what did not."""
+    assert said == described(results, bad)
 
 
 def test_from_a_file_to_a_file(

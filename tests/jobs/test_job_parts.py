@@ -1,20 +1,13 @@
-"""The small parts of jobs: room in quotas, plain results, logs with a head and a tail."""
+"""The small parts of jobs: room in quotas, logs with a head and a tail."""
 
 from __future__ import annotations
 
 import inspect
-import math
-from collections import Counter, OrderedDict, defaultdict, deque
-from datetime import UTC, date, datetime, time, timedelta
-from uuid import UUID
 
-import numpy as np
-import pandas as pd
 import pytest
 
 from cenote.agent.events import Event, EventType
 from cenote.gateway.jobs.ledger import Failure, TaskOutcome
-from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json
 from cenote.gateway.jobs.room import AT_LEAST, fits, room, tasks_on
 from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
@@ -77,84 +70,6 @@ def test_what_never_fits() -> None:
     """The quota is named; at the limit it fits."""
     assert Quota.MEMORY == fits({Quota.MEMORY: 9}, NEED)
     assert None is fits({Quota.MEMORY: 10}, NEED)
-
-
-@pytest.mark.parametrize("value", [None, True, 3, 1.5, "é\u2028", [1, [2]], {"a": {"b": []}}])
-def test_plain_data_comes_back_as_it_was(value: object) -> None:
-    """Through JSON."""
-    import json
-
-    assert value == json.loads(as_json(value))
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (np.int64(3), "3"),
-        (np.float64(1.5), "1.5"),
-        (np.float32(0.5), "0.5"),
-        (np.bool_(True), "true"),
-        ((1, ("a",)), '[1,["a"]]'),
-        (Counter("aab"), '{"a":2,"b":1}'),
-        (OrderedDict(b=1, a=(np.uint8(2),)), '{"b":1,"a":[2]}'),
-        (defaultdict(list, a=[1]), '{"a":[1]}'),
-        (Counter([1, 1]), '{"1":2}'),
-        ({np.int64(1): 1, False: 2, None: 3}, '{"1":1,"false":2,"null":3}'),
-        ({date(2020, 1, 2): 1}, '{"2020-01-02":1}'),
-        (deque([1]), "[1]"),
-        (date(2020, 1, 2), '"2020-01-02"'),
-        ([datetime(2020, 1, 2, 3, tzinfo=UTC), time(4, 5)], '["2020-01-02T03:00:00+00:00","04:05:00"]'),
-        (pd.Timestamp("2020-01-02 03:04"), '"2020-01-02T03:04:00"'),
-        (np.datetime64("2020-01-02"), '"2020-01-02"'),
-        (np.datetime64("2020-01-02", "ns"), '"2020-01-02T00:00:00.000000000"'),
-        (np.array([[1, 2], [3, 4]]), "[[1,2],[3,4]]"),
-        (np.array(["2020-01-02"], dtype="M8[ns]"), '["2020-01-02T00:00:00.000000000"]'),
-        (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
-        ("half of \ud83d", '"half of \\ud83d"'),
-    ],
-    ids=str,
-)
-def test_what_json_writes_in_one_way_only(value: object, text: str) -> None:
-    """What pandas and numpy give for a sum or a mean, and what has no other form."""
-    assert text == as_json(value)
-
-
-class Number(int):
-    """Looks like one."""
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        ([{"a": {1}}], r"the result\[0\]\['a'\] is a set.*; use sorted"),
-        ({(1, 2): 2}, "a key of the result is a tuple; use texts as keys"),
-        ({1: 1, "1": 2}, "two keys of the result are '1' as texts"),
-        ([math.nan], r"the result\[0\] is nan.*; use None"),
-        (np.float64("inf"), "the result is inf"),
-        (np.array([1.0, math.nan]), r"the result\[1\] is nan"),
-        (np.timedelta64(3, "ns"), "the result is a timedelta64.*; use .item"),
-        (np.datetime64("NaT"), "the result is a datetime64.*; use None"),
-        (pd.NaT, "the result is a NaTType.*; use None"),
-        (pd.DataFrame({"a": [1]}), "the result is a DataFrame.*; use .to_dict"),
-        (timedelta(1), "the result is a timedelta.*; use .total_seconds"),
-        (Number(1), "the result is a Number"),
-        ([10**6000], r"the result\[0\] is a number of 19932 bits"),
-        ("x" * MAX_VALUE, f"has {MAX_VALUE + 2} characters"),
-    ],
-)
-def test_what_is_no_plain_data(value: object, said: str) -> None:
-    """Where it is not, and why: nothing becomes something else on the way."""
-    with pytest.raises(NotPlainError, match=said):
-        as_json(value)
-
-
-def test_nested_too_deeply() -> None:
-    """Before it takes the stack of whoever looks at it."""
-    deep: list[object] = []
-    for _ in range(5_000):
-        deep = [deep]
-    with pytest.raises(NotPlainError, match="levels deep"):
-        as_json(deep)
 
 
 def test_a_log_with_headings() -> None:

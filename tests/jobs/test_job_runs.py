@@ -88,7 +88,9 @@ def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
     tasks = [
         {"id": "set", "code": "rows = {1}"},
         {"id": "none", "code": "row = 1"},
-        {"id": "own", "code": "import enum\nclass Own(enum.Enum): A = 1\nrows = Own.A"},
+        {"id": "own", "code": "class Own: pass\nrows = [Own()]"},
+        {"id": "nan", "code": "rows = {'mean': float('nan')}"},
+        {"id": "large", "code": "rows = 'x' * 2_000_000"},
         {"id": "day", "code": "import datetime\nrows = {'day': datetime.date(2020, 1, 2), 'at': (1, 2)}"},
     ]
     job = studio.connect().jobs.submit(tasks, result="rows", attempts=3, sandbox=BARE)
@@ -96,8 +98,30 @@ def test_a_result_that_cannot_be_costs_the_work_once(studio: Studio) -> None:
     assert {1} == {result.attempts for result in found.values()}
     assert {"day": "2020-01-02", "at": [1, 2]} == found["day"].value
     assert "use sorted(...)" in str(found["set"].error)
+    assert "rows[0] is a Own" in str(found["own"].error)
     assert "take what is needed out of it" in str(found["own"].error)
+    assert "rows['mean'] is nan, which JSON does not have; use None" in str(found["nan"].error)
+    assert "rows takes 2,000,002 bytes in this form, of up to 1,048,576" in str(found["large"].error)
     assert "no variable named 'rows'" in str(found["none"].error)
+
+
+def test_records_are_results(studio: Studio) -> None:
+    """Of classes that only the code of the task knows: a field of each is what its name says."""
+    code = """
+import dataclasses, enum, typing
+class Colour(enum.Enum):
+    RED = "red"
+class Point(typing.NamedTuple):
+    x: int
+    y: Colour
+@dataclasses.dataclass
+class Row:
+    at: Point
+    tags: list
+rows = Row(Point(1, Colour.RED), [Colour.RED])
+"""
+    job = studio.connect().jobs.submit([{"id": "row", "code": code}], result="rows", sandbox=BARE)
+    assert {"at": [1, "red"], "tags": ["red"]} == by_id(job)["row"].value
 
 
 def test_the_process_is_killed(studio: Studio) -> None:

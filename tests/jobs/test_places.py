@@ -8,7 +8,7 @@ from tests.orchestrator.studio import Scripts, Studio
 from tests.waiting import until
 
 from cenote.gateway.jobs.works import JobWorks
-from cenote.gateway.orchestrators.places import Places, Share
+from cenote.gateway.orchestrators.places import PROCESS, Places, Share, share_of
 from cenote_security.ids import TenantId
 
 ACME, RIVAL = TenantId("acme"), TenantId("rival")
@@ -49,6 +49,28 @@ def test_what_was_long_enough_is_asked_to_make_room() -> None:
     assert None is places.overstaying
     assert ["a"] == places.leave("x")
     assert [] == places.ask("a", ACME)  # it has it
+
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("memory", "at_once", "of_one_tenant"),
+    [
+        (GIB // 4, 1, 1),
+        (GIB, 2, 2),
+        (2 * GIB, 5, 2),
+        (6 * GIB, 15, 3),
+        (8 * GIB, 16, 4),
+        (64 * GIB, 54, 13),
+        (4096 * GIB, 512, 128),
+    ],
+)
+def test_as_many_at_once_as_there_is_memory_for(memory: int, at_once: int, of_one_tenant: int) -> None:
+    """Sixteen where they fit, fewer in a small pod, more on a large machine."""
+    share = share_of(memory, tenants=4)
+    assert (at_once, of_one_tenant) == (share.at_once, share.of_one_tenant)
+    assert 2 * share.at_once * PROCESS <= max(memory, 2 * PROCESS)
 
 
 def test_withdrawn_while_it_waits() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.parser import COMMAND
-from cenote.terminal.screen import GREEN, RED, Screen
+from cenote.terminal.screen import GREEN, RED, Screen, counted
 from cenote_security.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def handle(arguments: argparse.Namespace) -> int:
 
 
 def show(found: Verification, screen: Screen) -> None:
-    screen.line(f"{found.last.number} entries, the last with hash {found.last.hash}")
+    screen.line(f"{counted(found.last.number, 'entry', 'entries')}, the last with hash {found.last.hash}")
     if found.broken is None:
         screen.line("the record is as it was written", GREEN)
         return

@@ -15,7 +15,7 @@ from cenote.cli.job_submit import add_submit
 from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant
 from cenote.cli.result_file import ResultFile, ResultsNotWrittenError
-from cenote.terminal.screen import BOLD, Screen
+from cenote.terminal.screen import BOLD, Screen, counted
 from cenote_security.printable import printable
 
 if TYPE_CHECKING:
@@ -106,12 +106,21 @@ def write_results(job: Job, path: Path, screen: Screen, *, follow: bool) -> int:
         with ResultFile(path, job.id, job.status().revision) as file:
             for result in job.results(follow=follow, after=file.after):
                 file.add(result)
-                screen.progress(f"{job.name}: {file.lines} results")
+                screen.progress(f"{job.name}: {counted(file.lines, 'result')}")
             file.finish()
     except OSError as error:  # such as a full disk
         raise ResultsNotWrittenError(path, job.name, error) from None
-    screen.note(f"{path}: {file.lines} results, {file.bad} of which did not succeed")
+    screen.note(f"{path}: {described(file.lines, file.bad)}")
     return ExitStatus.FAILED if file.bad else ExitStatus.OK
+
+
+def described(results: int, bad: int) -> str:
+    """Of a file of results, in words."""
+    if not bad:
+        return counted(results, "result")
+    if results == 1:
+        return "1 result, of a task that did not succeed"
+    return f"{results} results, {bad} of which did not succeed"
 
 
 def logs(arguments: argparse.Namespace) -> int:
@@ -132,7 +141,9 @@ def cancel(arguments: argparse.Namespace) -> int:
         job.cancel()
         status = job.wait(timeout=CANCEL_PATIENCE)
         if not status.is_over:
-            screen.note(f"{status.running} tasks are being stopped; see `cenote job show {status.name}`")
+            screen.note(
+                f"{counted(status.running, 'task')} being stopped; see `cenote job show {status.name}`"
+            )
     report(status, screen, as_json=arguments.json)
     return ExitStatus.OK
 
@@ -192,7 +203,7 @@ def report(status: JobStatus, screen: Screen, *, as_json: bool) -> None:
     screen.line(f"{status.name}: {status.state}", BOLD)
     parts = ("waiting", "running", "succeeded", "failed", "cancelled")
     counts = ", ".join(f"{getattr(status, part)} {part}" for part in parts if getattr(status, part))
-    screen.line(f"  {status.tasks} tasks: {counts}")
+    screen.line(f"  {counted(status.tasks, 'task')}: {counts}")
     if status.waiting_for:
         screen.line(f"  waits for {status.waiting_for}")
     if status.tokens:

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Final
 
-from cenote.terminal.screen import Screen
+from cenote.terminal.screen import Screen, counted
 
 if TYPE_CHECKING:
     from cenote.jobs import Job, JobStatus
@@ -35,6 +35,5 @@ def watch(job: Job, screen: Screen, timeout: float | None = None) -> JobStatus:
 def _line(status: JobStatus) -> str:
     failed = f", {status.failed} failed" if status.failed else ""
     waits = f"; waits for {status.waiting_for}" if status.waiting_for else ""
-    return (
-        f"{status.name}: {status.over} of {status.tasks} tasks over{failed}, {status.running} running{waits}"
-    )
+    tasks = counted(status.tasks, "task")
+    return f"{status.name}: {status.over} of {tasks} over{failed}, {status.running} running{waits}"

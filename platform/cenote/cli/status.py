@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.platform_line import add_address_option, meant, platform_line
 from cenote.runtime.remote.address import Destination
-from cenote.terminal.screen import BOLD, GREEN, RED, YELLOW, Screen
+from cenote.terminal.screen import BOLD, GREEN, RED, YELLOW, Screen, counted
+from cenote_security.printable import shown_size
 
 if TYPE_CHECKING:
     from cenote_proto.v1.platform_pb2 import HealthReport
@@ -126,7 +127,6 @@ def _show_health(found: dict[str, Any], screen: Screen) -> None:
 def _state(node: dict[str, Any]) -> str:
     if node["silent"]:
         return "does not answer now"
-    return (
-        f"at {node['address']}: {node['runtimes']} runtimes, {node['references']} shared "
-        f"values ({node['reference_bytes']} bytes)"
-    )
+    size = f" ({shown_size(node['reference_bytes'])})" if node["references"] else ""
+    values = counted(node["references"], "shared value")
+    return f"at {node['address']}: {counted(node['runtimes'], 'runtime')}, {values}{size}"

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cenote.gateway.component_lines import ComponentLines
-from cenote_security.errors import UsageError
+from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.cluster.ray_calls import answers
+from cenote_worker.cluster.state_log import StateLog
 
 log = logging.getLogger("cenote.gateway")
 
@@ -39,14 +40,17 @@ class Certifier:
         self._host = host
         self._lines = lines
         self._ending = ending
+        self._state = StateLog(log, "no certificates could be signed for the machines")
 
     def run(self) -> None:
         """Until the platform ends."""
         while not self._ending.wait(LOOK_EVERY):
             try:
                 self.look()
-            except Exception:  # whatever Ray raises while its head is away: the next look may do better
-                log.exception("no certificates could be signed for the machines")
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+                self._state.failed(error, expected=isinstance(error, CenoteError))
+            else:
+                self._state.worked()
 
     def look(self) -> None:
         """Signs what is asked for now."""

@@ -6,23 +6,30 @@ import logging
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from cenote.gateway.component_lines import ComponentLines
-from cenote.gateway.joined_cluster import JoinedCluster, check_address, forget
+from cenote.gateway.joined_cluster import (
+    JoinedCluster,
+    check_address,
+    forget,
+    is_client_address,
+    lost_client,
+)
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.remains import end_remains
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.host_patcher import HOST_PATCHER
 from cenote_security.capability import REFERENCES, MasterKey
-from cenote_security.errors import UnavailableError
+from cenote_security.errors import CenoteError, UnavailableError
 
 if TYPE_CHECKING:
     from cenote.gateway.own_cluster_unsafe import OwnCluster
+    from cenote.gateway.ray_agents import RayAgents
     from cenote_worker.cluster.ray_cluster import AgentSettings
 
 log = logging.getLogger("cenote.gateway")
@@ -71,13 +78,18 @@ def ray_nodes(
         ray_cluster.check_lines(settings)
         agents = RayAgents(settings)
         # Now, to be ready for the first request.
-        threading.Thread(target=agents, name="cenote-agents", daemon=True).start()
+        threading.Thread(target=_first_look, args=(agents,), name="cenote-agents", daemon=True).start()
         if lines.everywhere or options.ray_address is not None:
             certifier = Certifier(agents, agents.host, lines, ending)
             signing = threading.Thread(target=certifier.run, name="cenote-certifier", daemon=True)
             signing.start()
             opened.callback(signing.join, END_SECONDS)
             opened.callback(ending.set)
+        if is_client_address(address):
+            line = threading.Thread(
+                target=_outlive_client, args=(ending,), name="cenote-cluster", daemon=True
+            )
+            line.start()
         watch = ActorWatch(agents.by_raylet)
         threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
         yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
@@ -102,6 +114,19 @@ def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
     if not ending.is_set():
         log.error("the Ray cluster of this platform has died")
         os._exit(1)  # Ray would first look for its cluster for a minute
+
+
+def _first_look(agents: RayAgents) -> None:
+    with suppress(CenoteError, ValueError):  # the next look says what is wrong
+        agents()
+
+
+def _outlive_client(ending: threading.Event) -> None:
+    """Ends this process with its line to a cluster; the next one joins it anew, and finds all that is there."""
+    import ray
+
+    if lost_client(ray.nodes, ending):
+        os._exit(1)
 
 
 def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None, *_: object) -> None:

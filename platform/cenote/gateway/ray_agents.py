@@ -13,6 +13,7 @@ from cenote_security.errors import CenoteError, UnavailableError
 from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_calls import answer
 from cenote_worker.cluster.ray_cluster import AgentSettings, ensure_agents, listening
+from cenote_worker.cluster.state_log import first_line
 
 log = logging.getLogger("cenote.gateway")
 
@@ -69,7 +70,7 @@ class RayAgents:
                 except (CenoteError, ValueError):  # who asks an agent looks for it again
                     raise
                 except Exception as error:  # of many kinds, while Ray's head is away
-                    raise UnavailableError(f"the cluster does not answer: {error}") from error
+                    raise UnavailableError(f"the cluster does not answer: {first_line(error)}") from error
                 self._until = time.monotonic() + FRESH_FOR
             return self._known
 

@@ -44,6 +44,7 @@ from cenote_proto.v1.platform_pb2_grpc import add_PlatformServiceServicer_to_ser
 from cenote_proto.v1.team_pb2_grpc import add_TeamServiceServicer_to_server
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_security.loopback import host_of, is_loopback
+from cenote_worker.cluster.state_log import StateLog
 from cenote_worker.serving.server_thread import ServerThread
 
 log = logging.getLogger("cenote.gateway")
@@ -113,6 +114,7 @@ class GatewayServer:
             most_calls=MAX_STREAMS,
             patience=STOP_PATIENCE,
         )
+        self._states: dict[str, StateLog] = {}
         self._callers = Callers(stores, self._thread.pool, recheck)
 
     def start(self) -> str:
@@ -234,7 +236,11 @@ class GatewayServer:
     async def _look_after(self, work: Callable[[], None]) -> None:
         try:
             await self._thread.loop.run_in_executor(self._thread.pool, work)
-        except CenoteError as error:  # the next one may do better
-            log.warning("the platform could not look after its records: %s", error)
-        except Exception:  # such as a full disk, or Ray without its head: nobody else would look again
-            log.exception("the platform could not look after its records")
+        except Exception as error:  # noqa: BLE001  (such as a full disk, or Ray without its head: the next look may do better)
+            self._state_of(work).failed(error, expected=isinstance(error, CenoteError))
+        else:
+            self._state_of(work).worked()
+
+    def _state_of(self, work: Callable[[], None]) -> StateLog:
+        name = getattr(work, "__qualname__", "")
+        return self._states.setdefault(name, StateLog(log, "the platform could not look after its records"))

@@ -12,6 +12,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
@@ -106,8 +107,8 @@ class Backend(Protocol):
     def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         """Once it succeeded the injection is taken over, and repeated in every later jail."""
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
-        """A value: in the safe encoding, or as a sealed pickle."""
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: Written = PYTHON) -> None:
+        """A value: in the safe encoding, as a sealed pickle, or in another form."""
 
     def share(self, name: str, listener: Listener) -> None:
         """A copy of a value, put where any runtime can have it: a SharedReply."""

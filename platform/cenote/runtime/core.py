@@ -52,6 +52,7 @@ from cenote_worker.hosted.checkpoints import Checkpoints
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.in_jail.rewrite import to_python, without_mark
 from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import (
@@ -427,10 +428,10 @@ class RuntimeCore:
         for name in names:
             self.items.pop(name, None)
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
-        """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: Written = PYTHON) -> None:
+        """Queues a request for a value: in the safe encoding, as a sealed pickle, or in another form."""
         check_name(name, "variable")
-        self.backend.fetch(name, listener, opaque=opaque)
+        self.backend.fetch(name, listener, opaque=opaque, written=written)
 
     def share(self, name: str, listener: Listener) -> None:
         """Queues a request for a copy that any runtime can have."""

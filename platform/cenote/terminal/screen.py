@@ -11,6 +11,11 @@ from cenote_security.printable import printable
 DIM, BOLD, RED, GREEN, YELLOW, CYAN = "2", "1", "31", "32", "33", "36"
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """The number with its noun: `1 task`, `2 tasks`, `no tasks`. plural: where it is not the noun with an s."""
+    return f"{number or 'no'} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 class Screen:
     """Two streams of one command: `out` for what was asked for, `err` for what happens meanwhile.
 

@@ -22,6 +22,30 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _ValueForm:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ValueFormEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ValueForm.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PYTHON_VALUE: _ValueForm.ValueType  # 0
+    """Python's own: a pickle on the way in, the safe encoding or a pickle on the way out."""
+    JSON_VALUE: _ValueForm.ValueType  # 1
+    """One text as RFC 8259 has it, in UTF-8: no NaN, no infinite numbers."""
+    ARROW_VALUE: _ValueForm.ValueType  # 2
+    """A frame or an array as an Arrow IPC stream. On the way in the Arrow IPC file format is taken too."""
+
+class ValueForm(_ValueForm, metaclass=_ValueFormEnumTypeWrapper):
+    """How a value is written outside of its runtime."""
+
+PYTHON_VALUE: ValueForm.ValueType  # 0
+"""Python's own: a pickle on the way in, the safe encoding or a pickle on the way out."""
+JSON_VALUE: ValueForm.ValueType  # 1
+"""One text as RFC 8259 has it, in UTF-8: no NaN, no infinite numbers."""
+ARROW_VALUE: ValueForm.ValueType  # 2
+"""A frame or an array as an Arrow IPC stream. On the way in the Arrow IPC file format is taken too."""
+Global___ValueForm: _TypeAlias = ValueForm  # noqa: Y015
+
 @_typing.final
 class Payload(_message.Message):
     """Bytes, inline when small, else a sealed memfd that travels with the packet."""
@@ -610,11 +634,20 @@ class Fetch(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     OPAQUE_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
+    MOST_FIELD_NUMBER: _builtins.int
     TOGETHER_FIELD_NUMBER: _builtins.int
     STATES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     opaque: _builtins.bool
     """True: a pickle, sealed and never opened by anything trusted. False: the safe encoding."""
+    form: Global___ValueForm.ValueType
+    """Of one name, and not `opaque`: the content of the answer is the text or the stream itself, with a `count` of 0. What
+    has no such form is refused as NOT_PLAIN, and nothing of it is changed into something else in silence. What a jail
+    answers is the jail's word: its size is checked, that it is JSON or Arrow is for the reader to check, with limits.
+    """
+    most: _builtins.int
+    """Bytes that such a content may have; 0: as many as any value may. More is refused."""
     @_builtins.property
     def together(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Instead of a name: several variables and states of the process in one pickle, for a namespace that takes them over.
@@ -628,12 +661,14 @@ class Fetch(_message.Message):
         *,
         name: _builtins.str = ...,
         opaque: _builtins.bool = ...,
+        form: Global___ValueForm.ValueType = ...,
+        most: _builtins.int = ...,
         together: _abc.Iterable[_builtins.str] | None = ...,
         states: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "opaque", b"opaque", "states", b"states", "together", b"together"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["form", b"form", "most", b"most", "name", b"name", "opaque", b"opaque", "states", b"states", "together", b"together"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1473,7 +1508,7 @@ Global___CellError: _TypeAlias = CellError  # noqa: Y015
 
 @_typing.final
 class Value(_message.Message):
-    """Parts of the content: header, then the blob (safe encoding); or stream, then buffers (pickle)."""
+    """Parts of the content: header, then the blob (safe encoding); or stream, then buffers (pickle). Of a ValueForm: no parts."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1661,6 +1696,10 @@ class Refusal(_message.Message):
         NO_FILE: Refusal._Kind.ValueType  # 5
         FILE_EXISTS: Refusal._Kind.ValueType  # 6
         FILE_REFUSED: Refusal._Kind.ValueType  # 7
+        NOT_PLAIN: Refusal._Kind.ValueType  # 8
+        """The value does not have the form that was asked for, or what came is not of the form that it is said to have;
+        `message` says where, and what to do.
+        """
 
     class Kind(_Kind, metaclass=_KindEnumTypeWrapper): ...
     FAILED: Refusal.Kind.ValueType  # 0
@@ -1671,6 +1710,10 @@ class Refusal(_message.Message):
     NO_FILE: Refusal.Kind.ValueType  # 5
     FILE_EXISTS: Refusal.Kind.ValueType  # 6
     FILE_REFUSED: Refusal.Kind.ValueType  # 7
+    NOT_PLAIN: Refusal.Kind.ValueType  # 8
+    """The value does not have the form that was asked for, or what came is not of the form that it is said to have;
+    `message` says where, and what to do.
+    """
 
     KIND_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int

@@ -784,6 +784,7 @@ class Injection(_message.Message):
     REPLACES_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
     HOSTS_FIELD_NUMBER: _builtins.int
+    FORM_FIELD_NUMBER: _builtins.int
     AUTHOR_FIELD_NUMBER: _builtins.int
     PRIVATE_FIELD_NUMBER: _builtins.int
     CLIENT_FIELD_NUMBER: _builtins.int
@@ -796,6 +797,12 @@ class Injection(_message.Message):
     replace: _builtins.bool
     replaces: _builtins.str
     """The name whose former value later jails need not get any more."""
+    form: _jail_pb2.ValueForm.ValueType
+    """Any but PYTHON_VALUE: `values` is the text or the stream itself, with a `count` of 0, and becomes one value, which
+    gets `name`: of JSON a dict, list, str, int, float, bool or None, of Arrow a pyarrow.Table. It is opened in the jail
+    and nowhere else. `replace` takes the place of a former value of the name. What is no JSON or no Arrow, and Arrow
+    where the runtime has no pyarrow, is refused as NOT_PLAIN; nothing has changed then.
+    """
     author: _builtins.str
     """Set where a host keeps this for a successor, ignored from clients: whose namespace it is for."""
     private: _builtins.bool
@@ -806,7 +813,7 @@ class Injection(_message.Message):
     """Likewise: see Step.content."""
     @_builtins.property
     def values(self) -> _jail_pb2.Payload:
-        """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values."""
+        """A pickle made by the client; it is opened in the jail and nowhere else. See Inject.values. Or what `form` says."""
 
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -826,6 +833,7 @@ class Injection(_message.Message):
         replaces: _builtins.str = ...,
         names: _abc.Iterable[_builtins.str] | None = ...,
         hosts: _abc.Iterable[_jail_pb2.HostTarget] | None = ...,
+        form: _jail_pb2.ValueForm.ValueType = ...,
         author: _builtins.str = ...,
         private: _builtins.bool = ...,
         client: _builtins.str = ...,
@@ -834,7 +842,7 @@ class Injection(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["values", b"values"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "content", b"content", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["author", b"author", "client", b"client", "content", b"content", "form", b"form", "hosts", b"hosts", "name", b"name", "names", b"names", "private", b"private", "reference", b"reference", "replace", b"replace", "replaces", b"replaces", "step", b"step", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

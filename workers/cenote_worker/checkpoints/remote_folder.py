@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
+from cenote_security.printable import printable
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
 
@@ -45,6 +47,72 @@ class FileSystem(Protocol):
 
     def invalidate_cache(self, path: str) -> None:
         """What `ls` says is new."""
+
+
+_MAX_REASON: Final = 500
+"""Characters of a driver's error: some quote the whole of an answer."""
+
+
+class Driver:
+    """A file system of fsspec that raises OSError and nothing else, see FileSystem.
+
+    Its drivers raise what their libraries do (botocore's ClientError and NoCredentialsError, those of google, azure,
+    aiohttp), and everything that works with folders is made for a disk that fails.
+    """
+
+    def __init__(self, system: FileSystem) -> None:
+        self._system = system
+
+    def ls(self, path: str, detail: bool) -> list[str]:
+        with _os_errors():
+            return self._system.ls(path, detail=detail)
+
+    def size(self, path: str) -> int | None:
+        with _os_errors():
+            return self._system.size(path)
+
+    def cat_file(self, path: str, start: int, end: int) -> bytes:
+        with _os_errors():
+            return self._system.cat_file(path, start=start, end=end)
+
+    def pipe_file(self, path: str, value: bytes, mode: str) -> None:
+        with _os_errors():
+            self._system.pipe_file(path, value, mode=mode)
+
+    def put_file(self, source: str, target: str, /, mode: str) -> None:
+        with _os_errors():
+            self._system.put_file(source, target, mode=mode)
+
+    def rm_file(self, path: str) -> None:
+        with _os_errors():
+            self._system.rm_file(path)
+
+    def rm(self, path: str, whole: bool, /) -> None:
+        with _os_errors():
+            self._system.rm(path, whole)
+
+    def du(self, path: str) -> int:
+        with _os_errors():
+            return int(self._system.du(path))
+
+    def makedirs(self, path: str, there: bool, /) -> None:
+        with _os_errors():
+            self._system.makedirs(path, there)
+
+    def invalidate_cache(self, path: str) -> None:
+        with _os_errors():
+            self._system.invalidate_cache(path)
+
+
+@contextmanager
+def _os_errors() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:
+        text = " ".join(printable(f"{type(error).__name__}: {error}", lines=True).split())
+        raise OSError(errno.EIO, text[:_MAX_REASON]) from error
 
 
 _AT_ONCE: Final = 64 * 2**20

@@ -67,7 +67,7 @@ class CheckpointStore:
     def check(self) -> None:
         """Asks whether the store answers. An object store without anything in it does; a folder has to be there.
 
-        Raises StoreFailedError, and what the library of an object store raises besides.
+        Raises StoreFailedError.
         """
         with failures(self._place):
             self._check()
@@ -208,15 +208,17 @@ def _opened(
             lambda: _local_size(root),
             lambda: os.close(os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)),
         )
-    system, path = _remote(url)
-    from cenote_worker.checkpoints.remote_folder import RemoteFolder
+    from cenote_worker.checkpoints.remote_folder import Driver, RemoteFolder
+
+    found, path = _remote(url)
+    system = Driver(found)
 
     def children() -> list[str]:
         return [child.rstrip("/").rpartition("/")[2] for child in system.ls(path, detail=False)]
 
     def size() -> int:
         try:
-            return int(system.du(path))
+            return system.du(path)
         except FileNotFoundError:
             return 0
 
@@ -248,8 +250,14 @@ def _remote(url: str) -> tuple[FileSystem, str]:
 
     try:
         system, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
+    except ImportError as error:
+        fix = "pip install 'cenote[s3]'" if url.startswith("s3://") else "install it"
+        raise UsageError(f"{url!r} takes a library that is not here: {error}; {fix}") from None
+    except ValueError as error:
         raise UsageError(f"{url!r} is no store that can be used: {error}") from None
+    except Exception as error:  # of the driver's own kinds, such as one for credentials that are not there
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"{url!r} is no store that can be used: {reason:.500}") from error
     return cast("FileSystem", system), str(path).rstrip("/")
 
 

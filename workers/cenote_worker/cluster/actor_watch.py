@@ -14,7 +14,8 @@ import ray
 from cenote_security.errors import CenoteError
 from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.pulse import Pulse
-from cenote_worker.cluster.ray_calls import LOOKS, answer
+from cenote_worker.cluster.ray_calls import answer
+from cenote_worker.cluster.state_log import StateLog
 
 EVERY: Final = 2.0
 """Seconds between two questions to one that answers."""
@@ -33,7 +34,7 @@ class _Watched:
 
 
 class ActorWatch:
-    """actors: those that are to be there, by any name, each with a method `is_there` in its group `LOOKS`."""
+    """actors: those that are to be there, by any name, each with a method `is_there`, which `is_look`."""
 
     def __init__(
         self, actors: Callable[[], Mapping[str, Any]], clock: Callable[[], float] = time.monotonic
@@ -41,14 +42,17 @@ class ActorWatch:
         self._actors = actors
         self._clock = clock
         self._watched: dict[str, _Watched] = {}
+        self._state = StateLog(_log, "no process could be asked whether it is there")
 
     def run(self, ending: threading.Event) -> None:
         """Until that is set."""
         while not ending.wait(EVERY):
             try:
                 self.look()
-            except Exception:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
-                _log.exception("nobody could be asked whether it is there")
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+                self._state.failed(error, expected=isinstance(error, CenoteError))
+            else:
+                self._state.worked()
 
     def hangs(self, name: str) -> bool:
         """Whether nobody should wait for it now. It is killed, or goes on after all, within some seconds."""
@@ -98,5 +102,5 @@ class ActorWatch:
 
 
 def _ask(handle: Any) -> ray.ObjectRef[None]:
-    asked: ray.ObjectRef[None] = handle.is_there.options(concurrency_group=LOOKS).remote()
+    asked: ray.ObjectRef[None] = handle.is_there.remote()
     return asked

@@ -19,6 +19,7 @@ from cenote_worker.cluster.eviction import InMemory, evicted
 from cenote_worker.cluster.value_disk import ValueDisk
 from cenote_worker.keeper.client import KeeperClient, Kept
 from cenote_worker.keeper.message import close_all
+from cenote_worker.supervisor.start import machine_memory
 
 VALUES: Final = "value/"
 SPILLED: Final = "spilled/"
@@ -140,7 +141,8 @@ def _note_use(descriptor: int) -> None:
 
 
 def _half_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    """Of the machine, or of the container that this process is in."""
+    return machine_memory() // 2
 
 
 @contextmanager

@@ -26,12 +26,22 @@ from cenote_worker.cluster.node import HostGone, Node, NodeFacts
 from cenote_worker.cluster.node_certificate import NodeCertificate
 from cenote_worker.cluster.placement import HostId
 from cenote_worker.cluster.process_ends import awaited_end
-from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, answer, here, looked_up, raylet
+from cenote_worker.cluster.ray_calls import (
+    LOOKERS,
+    LOOKS,
+    THREADS,
+    answer,
+    here,
+    is_look,
+    looked_up,
+    raylet,
+)
 from cenote_worker.cluster.ray_copies import Copies
 from cenote_worker.cluster.ray_host import DistantHost, NodeSettings, RuntimeActor
 from cenote_worker.cluster.ray_nursery import ensure_nursery
 from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
 from cenote_worker.cluster.sealed_bytes_unsafe import SealedBytes
+from cenote_worker.cluster.state_log import StateLog
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient, ensure_keeper
 from cenote_worker.serving.doors import Doors
@@ -79,6 +89,7 @@ class NodeAgent:
         never = threading.Event()
         threading.Thread(target=watch.run, args=(never,), name="cenote-watch", daemon=True).start()
 
+    @is_look
     def is_there(self) -> None:
         """Answers at once, unless this process hangs."""
 
@@ -259,14 +270,15 @@ class NodeAgent:
         self._node.left(host.id)
 
     def _sweep(self) -> None:
+        state = StateLog(_log, "the node could not be swept")
         while True:
             threading.Event().wait(SWEEP_SECONDS)
             try:
                 self._node.sweep()
-            except CenoteError as error:
-                _log.warning("the node could not be swept: %s", error)
-            except Exception:  # noqa: BLE001  (nobody else ends what is over; the next sweep may do better)
-                _log.exception("the node could not be swept")
+            except Exception as error:  # noqa: BLE001  (nothing else ends what is over; the next sweep may do better)
+                state.failed(error, expected=isinstance(error, CenoteError))
+            else:
+                state.worked()
 
 
 def _hello(handle: ActorHandle[RuntimeActor], *, expected: bool) -> tuple[str, Doors, int]:

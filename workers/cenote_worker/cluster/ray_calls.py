@@ -41,6 +41,19 @@ LOOKS: Final = "looks"
 
 LOOKERS: Final = 4
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def is_look(method: Method) -> Method:
+    """Marks a method of an actor as a call of `LOOKS`.
+
+    Where the method is and not where it is called: Ray's client, by which a cluster is joined as `ray://`, takes no
+    group with a call.
+    """
+    marked: Method = ray.method(concurrency_group=LOOKS)(method)
+    return marked
+
+
 _PAUSE: Final = 0.2
 
 _ENDING: Final = "the platform is being ended"

@@ -31,6 +31,12 @@ DISSOLVE_SECONDS: Final = 15.0
 """For all machines together."""
 
 
+CLIENT_TRIES: Final = 5
+"""Of Ray's client server to start a process for this driver."""
+
+_NO_SERVER: Final = "Starting Ray client server failed"
+
+
 def join(address: str, platform: str) -> None:
     """Makes this process one of the cluster's drivers. platform: so that others on this cluster are not met.
 
@@ -38,18 +44,38 @@ def join(address: str, platform: str) -> None:
     """
     ending = signal.getsignal(signal.SIGTERM)
     try:
+        _begin(address, f"cenote-{platform}")
+    except (ConnectionError, AuthenticationError) as error:
+        raise ConnectionError(_reason(str(error))) from error
+    if threading.current_thread() is threading.main_thread():
+        # Ray puts its own way out there, which leaves everything as it is.
+        signal.signal(signal.SIGTERM, ending)
+
+
+def _begin(address: str, namespace: str, tries: int = CLIENT_TRIES) -> None:
+    """Ray's client server starts a process for each driver. Now and then that ends at once: it was forked while other
+    threads were in gRPC. Another one is asked for.
+    """
+    try:
         ray.init(
             address=address,
-            namespace=f"cenote-{platform}",
+            namespace=namespace,
             log_to_driver=False,
             configure_logging=False,
             ignore_reinit_error=True,
         )
-    except (ConnectionError, AuthenticationError) as error:
-        raise ConnectionError(f"{str(error).strip().partition(chr(10))[0]}{_token_hint()}") from error
-    if threading.current_thread() is threading.main_thread():
-        # Ray puts its own way out there, which leaves everything as it is.
-        signal.signal(signal.SIGTERM, ending)
+    except ConnectionError as error:
+        if tries == 1 or _NO_SERVER not in str(error):
+            raise
+        _begin(address, namespace, tries - 1)
+
+
+def _reason(said: str) -> str:
+    """What Ray says, in a line. From its client's server comes a traceback, of which the last line says it."""
+    lines = [line for line in said.strip().splitlines() if line.strip()] or ["it gives no reason"]
+    if len(lines) > 1 and lines[1].startswith("Traceback"):
+        return f"{lines[0].rstrip(': ')}: {lines[-1]}"
+    return f"{lines[0]}{_token_hint()}"
 
 
 def _token_hint() -> str:

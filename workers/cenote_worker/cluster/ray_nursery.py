@@ -11,8 +11,9 @@ import ray
 
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, here, raylet
+from cenote_worker.cluster.ray_calls import LOOKERS, LOOKS, THREADS, here, is_look, raylet
 from cenote_worker.cluster.spares import put_spare
+from cenote_worker.cluster.state_log import StateLog
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.start import Nursery, start_ends
@@ -36,6 +37,7 @@ class NurseryActor:
         threading.Thread(target=self._warm, name="cenote-warm", daemon=True).start()
         threading.Thread(target=self._sweep, name="cenote-sweep", daemon=True).start()
 
+    @is_look
     def is_there(self) -> None:
         """Answers at once, unless this process hangs."""
 
@@ -53,12 +55,15 @@ class NurseryActor:
             supervisor.end(Death(reason="closed"))
 
     def _sweep(self) -> None:
+        state = StateLog(_log, "what jails have left could not be swept")
         while True:
             threading.Event().wait(SWEEP_SECONDS)
             try:
                 self._nursery.sweep()
-            except Exception:  # noqa: BLE001  (the next sweep may do better)
-                _log.exception("what jails have left could not be swept")
+            except Exception as error:  # noqa: BLE001  (the next sweep may do better)
+                state.failed(error, expected=isinstance(error, CenoteError))
+            else:
+                state.worked()
 
 
 def ensure_nursery(folder: str) -> Any:

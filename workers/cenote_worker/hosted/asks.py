@@ -11,6 +11,7 @@ from cenote_worker.content import Content
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.keyed_call import key_of
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.supervisor.protocol import Ask
 from cenote_worker.supervisor.requests import JailRequest, Listener, Seat
 
@@ -59,12 +60,14 @@ def fetch(
     seat: Seat,
     *,
     opaque: bool,
+    written: Written = PYTHON,
     together: Sequence[str] = (),
     states: Sequence[str] = (),
 ) -> JailRequest:
     """together, states: instead of a name; see Fetch."""
     message = jail_pb2.Request()
     message.fetch.name, message.fetch.opaque = utf8_text(name), opaque
+    message.fetch.form, message.fetch.most = written.form, written.most
     message.fetch.together.extend(utf8_texts(together))
     message.fetch.states.extend(utf8_texts(states))
     return JailRequest(Ask.FETCH, message, listener, seat=seat)

@@ -14,6 +14,7 @@ from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.listeners import Entry
 from cenote_worker.hosted.reruns import Reruns
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
@@ -170,9 +171,9 @@ class AttachedRuntime:
         injection.seat = self._seat
         return injection
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: Written = PYTHON) -> None:
         self.check_open()
-        self._runtime.fetch(name, listener, opaque=opaque, seat=self._seat)
+        self._runtime.fetch(name, listener, opaque=opaque, written=written, seat=self._seat)
 
     def share(self, name: str, listener: Listener) -> None:
         self.check_open()

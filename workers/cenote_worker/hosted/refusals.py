@@ -15,6 +15,7 @@ from cenote_security.errors import (
     UnsafeValueError,
 )
 from cenote_security.printable import printable
+from cenote_security.values.plain_json import NotPlainError
 from cenote_worker.supervisor.edge import RefusedReply
 
 
@@ -27,6 +28,8 @@ def as_error(refused: RefusedReply, name: str) -> CenoteError:
             return NameExistsError(refused.name)
         case jail_pb2.Refusal.UNSAFE_VALUE:
             return UnsafeValueError(refused.name, refused.message)
+        case jail_pb2.Refusal.NOT_PLAIN:
+            return NotPlainError(printable(refused.message))
         case jail_pb2.Refusal.NOT_TRANSFERABLE:
             return NotTransferableError(refused.name or name, refused.message)
         case jail_pb2.Refusal.NO_FILE:

@@ -36,6 +36,7 @@ from cenote_worker.hosted.reruns import Reruns
 from cenote_worker.hosted.snapshots import check_label, check_target, keeping
 from cenote_worker.hosted.submissions import Submissions
 from cenote_worker.hosted.unlike_starts import unkept_files
+from cenote_worker.hosted.value_forms import PYTHON, FormCheck, Written
 from cenote_worker.programs import ProgramOrder
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import Carried, JailStatus, OnError, SnapshotInfo
@@ -471,9 +472,19 @@ class HostedRuntime:
             injection.close,
         )
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool, seat: Seat = OWNER) -> None:
-        """Queues a request for a value: in the safe encoding, or as a sealed pickle."""
-        self.submissions.submit(asks.fetch(name, listener, seat, opaque=opaque))
+    def fetch(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        opaque: bool,
+        written: Written = PYTHON,
+        seat: Seat = OWNER,
+    ) -> None:
+        """Queues a request for a value: in the safe encoding, as a sealed pickle, or in another form."""
+        if written.form != PYTHON.form:
+            listener = FormCheck(listener, written)
+        self.submissions.submit(asks.fetch(name, listener, seat, opaque=opaque, written=written))
 
     def fetch_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
         """Queues a request for several variables and states of the process as one sealed pickle."""

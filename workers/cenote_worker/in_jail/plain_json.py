@@ -6,6 +6,7 @@ The functions in C that are used here look nothing up in `json`, but for the cla
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from json.encoder import (  # type: ignore[attr-defined]
     c_encode_basestring,
     c_encode_basestring_ascii,
@@ -20,20 +21,28 @@ from cenote_worker.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _SPACE: Final = " \t\n\r"
-_scan: Final = c_make_scanner(
-    SimpleNamespace(
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"it has {name}, which JSON does not have; send null, or a text")
+
+
+def _scanner(constant: Callable[[str], float]) -> Callable[[str, int], tuple[Any, int]]:
+    context = SimpleNamespace(
         strict=True,
         object_hook=None,
         object_pairs_hook=None,
         parse_float=float,
         parse_int=int,
-        parse_constant={
-            "NaN": float("nan"),
-            "Infinity": float("inf"),
-            "-Infinity": float("-inf"),
-        }.__getitem__,
+        parse_constant=constant,
     )
+    return c_make_scanner(context)  # type: ignore[no-any-return]
+
+
+_scan: Final = _scanner(
+    {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}.__getitem__
 )
+_scan_strictly: Final = _scanner(_refuse_constant)
 
 
 def dumps(value: object, *, ascii_only: bool = True) -> str:
@@ -43,11 +52,11 @@ def dumps(value: object, *, ascii_only: bool = True) -> str:
     return "".join(encode(value, 0))
 
 
-def loads(data: bytes | str) -> Any:
-    """Raises ValueError for what is no JSON, RecursionError for what is too deep."""
+def loads(data: bytes | str, *, strict: bool = False) -> Any:
+    """Raises ValueError for what is no JSON, RecursionError for what is too deep. strict: no NaN either."""
     text = (data if isinstance(data, str) else data.decode()).strip(_SPACE)
     try:
-        value, end = _scan(text, 0)
+        value, end = (_scan_strictly if strict else _scan)(text, 0)
     except StopIteration:
         raise ValueError("no value") from None
     if end != len(text):

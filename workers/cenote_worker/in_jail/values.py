@@ -12,6 +12,7 @@ from cenote_proto.scalars import utf8_texts
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
+from cenote_security.values.plain_json import NotPlainError
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Send
@@ -24,6 +25,7 @@ from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.transfer_unsafe import dump
+from cenote_worker.in_jail.value_forms import written
 from cenote_worker.pickled_unsafe import loads
 from cenote_worker.results import MAX_ALONG, VariableInfo
 
@@ -106,7 +108,10 @@ class Values:
                 "Reference",
                 "it only stands for a value of another runtime; ask that runtime for it",
             )
-        content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
+        if request.form != jail_pb2.PYTHON_VALUE:
+            content = self._written(request, value)
+        else:
+            content = self._pickled(request.name, value) if request.opaque else self._encoded(value)
         content.to_wire(reply.content, [])
         return content
 
@@ -154,6 +159,8 @@ class Values:
         try:
             with self._kernel.interruptible():
                 value = loads(content)
+        except NotPlainError as error:
+            raise Refused(jail_pb2.Refusal.NOT_PLAIN, name, str(error)) from None
         except (
             Exception,
             KeyboardInterrupt,
@@ -187,6 +194,21 @@ class Values:
         except (Exception, KeyboardInterrupt) as error:  # a user's own __reduce__ may raise anything
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.NOT_TRANSFERABLE, name, text) from None
+
+    def _written(self, request: jail_pb2.Fetch, value: object) -> Content:
+        try:
+            with self._kernel.interruptible():
+                content = written(value, request.name, request.form)
+        except NotPlainError as error:
+            raise Refused(jail_pb2.Refusal.NOT_PLAIN, request.name, str(error)) from None
+        except (Exception, KeyboardInterrupt) as error:  # hostile values may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise Refused(jail_pb2.Refusal.FAILED, "", text) from None
+        if request.most and content.size > request.most:
+            content.close()
+            text = f"{request.name} takes {content.size:,} bytes in this form, of up to {request.most:,}"
+            raise Refused(jail_pb2.Refusal.NOT_PLAIN, request.name, text)
+        return content
 
     def _encoded(self, value: object) -> Content:
         try:

@@ -274,7 +274,8 @@ class Worker:
                 self._kernel.settle()
             case "fetch":
                 name = request.fetch.name
-                if request.fetch.opaque and not (name and is_plain(self._kernel.namespace.get(name))):
+                own = not request.fetch.opaque and request.fetch.form == jail_pb2.PYTHON_VALUE
+                if not own and not (name and is_plain(self._kernel.namespace.get(name))):
                     self._copies.may_differ()
                 return self._values.fetch(request.fetch, reply.value)
             case "delete":

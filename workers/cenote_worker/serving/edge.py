@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
@@ -102,7 +103,7 @@ def check(frame: runtime_pb2.ClientFrame, body: str) -> None:
         case "injection":
             _check_injection(frame.injection)
         case "fetch":
-            _check_name(frame.fetch.name)
+            _check_fetch(frame.fetch)
         case "share":
             share = frame.share
             for name in share.together if share.together or share.states else (share.name,):
@@ -208,6 +209,32 @@ def _check_injection(injection: runtime_pb2.Injection) -> None:
     names = [injection.name, injection.replaces, *injection.names, *(host.name for host in injection.hosts)]
     if len(names) > MAX_NAMES or any(len(name) > MAX_NAME for name in names):
         raise UsageError(f"an injection has at most {MAX_NAMES} names of at most {MAX_NAME} characters")
+
+    if injection.form != jail_pb2.PYTHON_VALUE:
+        _check_form(injection)
+
+
+def _check_form(injection: runtime_pb2.Injection) -> None:
+    """Raises UsageError."""
+    if injection.form not in jail_pb2.ValueForm.values():
+        raise UsageError(f"there is no form {injection.form} of values in this version")
+    if injection.reference or injection.hosts or injection.names or injection.replaces:
+        raise UsageError(
+            "an injection as JSON or Arrow has `values`, `name` and `replace`; send other things apart"
+        )
+    if not injection.name.isidentifier() or iskeyword(injection.name):
+        raise UsageError("an injection as JSON or Arrow has the name of a variable in `name`")
+    if injection.values.count:
+        raise UsageError("JSON or Arrow is sent as it is, without a table of parts: `count` is 0")
+
+
+def _check_fetch(fetch: jail_pb2.Fetch) -> None:
+    """Raises UsageError."""
+    _check_name(fetch.name)
+    if fetch.form not in jail_pb2.ValueForm.values():
+        raise UsageError(f"there is no form {fetch.form} of values in this version")
+    if fetch.form != jail_pb2.PYTHON_VALUE and fetch.opaque:
+        raise UsageError("a value is fetched as a pickle (`opaque`) or in another form, not both")
 
 
 def _check_name(name: str) -> None:

@@ -19,6 +19,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import RequestKey
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.hosted.value_forms import Written, sealed
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.serving.answers import Answer
 from cenote_worker.serving.calls import Call, unnamed
@@ -84,22 +85,25 @@ class Requests:
     def injection(self, frame: runtime_pb2.ClientFrame, content: Content | None) -> Call:
         """content: the values, taken over; None where they are a reference's."""
         message, served, values = frame.injection, self.served, content
+        has_form = message.form != jail_pb2.PYTHON_VALUE
 
         def is_elsewhere() -> bool:
             nonlocal values
             if values is None:
                 values = served.references.content_here(message.reference, self.client.tenant)
-            return values is None
+            return values is None or (has_form and values.memory is not None)  # it is copied first
 
         def run() -> None:
             nonlocal values
             if values is None:
                 values = served.references.content(message.reference, self.client.tenant)
+            if has_form:
+                values = sealed(message.form, values)
             injection = Injection(
                 values=values,
                 single=message.name,
-                replaces=message.replaces,
-                names=tuple(message.names),
+                replaces=message.name if has_form and message.replace else message.replaces,
+                names=(message.name,) if has_form else tuple(message.names),
                 hosts=tuple(message.hosts),
                 client=self.client.id,
             )
@@ -120,10 +124,11 @@ class Requests:
             self.served.relay.offered(injection)
 
     def fetch(self, frame: runtime_pb2.ClientFrame) -> Call:
-        name, opaque, hosted = frame.fetch.name, frame.fetch.opaque, self.beside or self.client.hosted
+        fetch, hosted = frame.fetch, self.beside or self.client.hosted
+        written = Written(fetch.form, fetch.most)
 
         def run() -> None:
-            hosted.fetch(name, self._listener(call), opaque=opaque)
+            hosted.fetch(fetch.name, self._listener(call), opaque=fetch.opaque, written=written)
 
         call = Call(number=frame.call, run=run, carries=True)
         return call

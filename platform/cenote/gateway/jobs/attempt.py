@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final, Literal
@@ -15,7 +15,6 @@ from cenote.agent import CaveAgent
 from cenote.agent.response import AgentResponse, ExecutionStatus, StopReason
 from cenote.gateway.jobs.ledger import Failure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.patient_port import PatientPort
-from cenote.gateway.jobs.plain_json import MAX_VALUE, NotPlainError, as_json, not_plain
 from cenote.gateway.jobs.schedule import Verdict
 from cenote.gateway.jobs.task_log import TaskLogText
 from cenote.models import Model, ModelError
@@ -24,10 +23,10 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.injectables import Variable
 from cenote.runtime.listeners import AsyncListener
 from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done, value
+from cenote.runtime.replies import done
 from cenote.team.errors import BudgetExceededError
 from cenote_proto.scalars import utf8_text
-from cenote_proto.v1 import job_pb2
+from cenote_proto.v1 import jail_pb2, job_pb2
 from cenote_security.errors import (
     CenoteError,
     IsolationUnavailableError,
@@ -40,12 +39,19 @@ from cenote_security.errors import (
     UnavailableError,
     UnknownNameError,
     UnknownRuntimeError,
-    UnsafeValueError,
 )
+from cenote_security.values.plain_json import NotPlainError, as_json
+from cenote_worker.hosted.value_forms import Written
 from cenote_worker.results import ErrorInfo, ExecutionResult
 from cenote_worker.supervisor.edge import ValueReply
+from cenote_worker.supervisor.requests import Outcome
 
 log = logging.getLogger("cenote.jobs")
+
+MAX_VALUE: Final = 256 * 2**10
+"""Characters of a task's result as JSON; larger ones belong into files or shared values."""
+
+_JSON: Final = Written(jail_pb2.JSON_VALUE, most=4 * MAX_VALUE)
 
 MAX_ANSWER: Final = 64 * 2**10
 MAX_MESSAGE: Final = 4_000
@@ -197,17 +203,9 @@ class Attempt:
     async def _result(self) -> str:
         name = self._definition.result
         listener = AsyncListener(self._runtime.core.resume, None)
-        self._runtime.core.fetch(name, listener, opaque=False)
+        self._runtime.core.fetch(name, listener, opaque=False, written=_JSON)
         try:
-            reply = done(await listener.future, name)
-            if isinstance(reply, ValueReply) and reply.content.size > 4 * MAX_VALUE:
-                size = reply.content.size
-                reply.content.close()
-                raise NotPlainError(f"the result takes {size} bytes, of up to {4 * MAX_VALUE}")
-            return as_json(value(reply, name, {}, (), trusted=False))
-        except UnsafeValueError as error:  # its advice is for who asks a runtime
-            told = not_plain("the result", error.class_name)
-            raise _FailedError(self._failure(told, "result"), hopeless=True) from None
+            return _checked(done(await listener.future, name))
         except (NotPlainError, MalformedValueError) as error:  # the same work would give the same again
             raise _FailedError(self._failure(error, "result"), hopeless=True) from None
         except UnknownNameError as error:  # an agent may name it at another time
@@ -258,6 +256,22 @@ class Attempt:
             reason=error.reason,
             stage=self._stage,
         )
+
+
+def _checked(reply: Outcome) -> str:
+    """The result as JSON, which a jail has made: what it says is read, and written again. Raises NotPlainError."""
+    if not isinstance(reply, ValueReply):
+        raise MalformedValueError("the runtime gave no value")
+    with closing(reply.content) as content:
+        text = content.whole()
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        raise MalformedValueError("the runtime gave no JSON") from None
+    result = as_json(found, "the result")
+    if len(result) > MAX_VALUE:
+        raise NotPlainError(f"the result has {len(result)} characters as JSON, of up to {MAX_VALUE}")
+    return result
 
 
 def _meaning(error: CenoteError) -> tuple[Verdict, str]:

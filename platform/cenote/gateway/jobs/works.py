@@ -8,22 +8,26 @@ from typing import Final
 from cenote.gateway.database import Database
 from cenote.gateway.jobs.table import Jobs
 from cenote.gateway.jobs.tasks import Tasks
-from cenote.gateway.orchestrators.places import Share
+from cenote.gateway.orchestrators.places import Share, share_of
 from cenote.gateway.orchestrators.works import Kind
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId, TenantId
+from cenote_worker.supervisor.start import machine_memory
 
 
 class JobWorks:
     """See Works."""
 
     kind: Final[Kind] = "job"
-    share: Final = Share(at_once=16, of_one_tenant=4)
     can_make_room: Final = True
 
     def __init__(self, database: Database) -> None:
         self._jobs = Jobs(database)
         self._tasks = Tasks(database)
+
+    @property
+    def share(self) -> Share:
+        return share_of(machine_memory(), tenants=4)
 
     def at_work(self) -> Sequence[str]:
         return self._jobs.at_work()

@@ -28,6 +28,27 @@ class Share:
     of_one_tenant: int
 
 
+PROCESS: Final = 150 * 2**20
+"""Bytes of memory of one process at work, with some to spare."""
+
+_ALWAYS: Final = 16
+"""Works of one kind at once on machines that have the memory for it."""
+
+_MOST: Final = 512
+
+
+def share_of(memory: int, tenants: int) -> Share:
+    """What works of one kind may have of the gateway's machine, or of the container that the gateway is in.
+
+    There are two kinds, teams and jobs. Together they take at most three quarters of a small memory, such as that of
+    a pod without any jail in it, and a quarter of a large one. memory: bytes. tenants: for how many tenants at once
+    there is always room.
+    """
+    fits = memory * 3 // 4 // 2 // PROCESS
+    at_once = max(min(_ALWAYS, fits), min(memory // 4 // 2 // PROCESS, _MOST), 1)
+    return Share(at_once=at_once, of_one_tenant=max(at_once // tenants, min(at_once, 2)))
+
+
 class Places:
     """Of the works of one kind, by id."""
 

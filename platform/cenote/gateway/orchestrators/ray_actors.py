@@ -36,6 +36,7 @@ from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import CenoteError, UnknownEntryError
 from cenote_worker.cluster.node import HostGone
 from cenote_worker.cluster.ray_calls import answer, here
+from cenote_worker.cluster.state_log import StateLog
 
 log = logging.getLogger("cenote.orchestrators")
 
@@ -135,6 +136,8 @@ class RayOrchestrators:
         self._leaving: set[str] = set()
         """Those that were asked to make room."""
         self._closing = threading.Event()
+        self._sweeps = StateLog(log, f"{works.kind}s that are worked on could not be looked after")
+        self._beginnings = StateLog(log, f"work on a {works.kind} could not be begun")
         self._sweeper = threading.Thread(target=self._sweep, name=f"cenote-{works.kind}s", daemon=True)
 
     def begin(self, address: str, authority: str) -> None:
@@ -158,8 +161,10 @@ class RayOrchestrators:
                 if work not in self._actors:
                     self._actors[work] = self._actor(work)
                 self._actors[work].wake.remote()
-            except Exception:  # whatever Ray raises while its head is away
-                log.exception("nobody works on %s yet", work)
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away)
+                self._beginnings.failed(error, expected=isinstance(error, CenoteError | RayError))
+            else:
+                self._beginnings.worked()
 
     def settle(self, work: str, patience: float) -> None:
         with self._lock:
@@ -226,10 +231,10 @@ class RayOrchestrators:
         while not self._closing.wait(SWEEP_EVERY):
             try:
                 self._dismiss_idle()
-            except (CenoteError, RayError) as error:
-                log.warning("what is worked on could not be looked after: %s", error)
-            except Exception:  # whatever else Ray raises while its head is away: the next look may do better
-                log.exception("what is worked on could not be looked after")
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+                self._sweeps.failed(error, expected=isinstance(error, CenoteError | RayError))
+            else:
+                self._sweeps.worked()
 
     def _dismiss_idle(self) -> None:
         with self._lock:

@@ -6,21 +6,20 @@ from collections.abc import Hashable, Sequence
 from typing import Final
 
 from cenote.gateway.database import Database
-from cenote.gateway.orchestrators.places import Share
+from cenote.gateway.orchestrators.places import Share, share_of
 from cenote.gateway.orchestrators.works import Kind
 from cenote.gateway.teams.news import NewsTable
 from cenote.gateway.teams.runs import Runs
 from cenote.gateway.teams.table import Teams
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TeamId, TenantId
+from cenote_worker.supervisor.start import machine_memory
 
 
 class TeamWorks:
     """See Works."""
 
     kind: Final[Kind] = "team"
-    share: Final = Share(at_once=16, of_one_tenant=8)
-    """A process takes some 130 MB."""
     can_make_room: Final = False
     """A task of agents has no middle to stop at."""
 
@@ -28,6 +27,10 @@ class TeamWorks:
         self._teams = Teams(database)
         self._runs = Runs(database)
         self._news = NewsTable(database)
+
+    @property
+    def share(self) -> Share:
+        return share_of(machine_memory(), tenants=2)
 
     def at_work(self) -> Sequence[str]:
         return self._runs.teams_at_work()

@@ -16,6 +16,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.patching import BuildRequest, PatchRequest
 from cenote_worker.hosted.rehearsal import RehearsalRequest
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.results import ExecutionResult, JailStatus, RanInFull, SnapshotInfo
 from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import read_info
@@ -101,9 +102,10 @@ def injection(injected: Injection, *, replace: bool) -> Request:
     return frame, injected.values.duplicate() if announce(message.values, injected.values) else None
 
 
-def fetch(name: str, *, opaque: bool) -> Request:
+def fetch(name: str, *, opaque: bool, written: Written = PYTHON) -> Request:
     frame = runtime_pb2.ClientFrame()
     frame.fetch.name, frame.fetch.opaque = utf8_text(name), opaque
+    frame.fetch.form, frame.fetch.most = written.form, written.most
     return frame, None
 
 

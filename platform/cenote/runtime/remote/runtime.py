@@ -39,6 +39,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.offers import stubs
 from cenote_worker.hosted.snapshots import check_label, check_target
+from cenote_worker.hosted.value_forms import PYTHON, Written
 from cenote_worker.programs import ProgramOrder
 from cenote_worker.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.supervisor.program import ProgramListener
@@ -406,9 +407,9 @@ class RemoteRuntime:
         self._call(frames.injection(injection, replace=replace), listener, changes=True)
         injection.close()  # what travels is a duplicate; from now on it is the platform's to repeat
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool) -> None:
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: Written = PYTHON) -> None:
         self.start()
-        self._call(frames.fetch(name, opaque=opaque), listener)
+        self._call(frames.fetch(name, opaque=opaque, written=written), listener)
 
     def share(self, name: str, listener: Listener) -> None:
         self.start()

@@ -1,20 +1,19 @@
-"""Results as JSON: plain data, and nothing that would come back as something else."""
+"""Values as JSON: plain data, and nothing that would come back as something else."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from datetime import date, datetime, time
+from enum import Enum
 from typing import Final
 from uuid import UUID
 
 from cenote_proto.scalars import utf8_text
 from cenote_security.errors import UsageError
-
-MAX_VALUE: Final = 256 * 2**10
-"""Characters of a task's result as JSON; larger ones belong into files or shared values."""
 
 _LISTS: Final = (list, tuple, deque)
 _DICTIONARIES: Final = (dict, OrderedDict, Counter, defaultdict)
@@ -27,29 +26,26 @@ MAX_BITS: Final = 10_000
 
 
 class NotPlainError(UsageError):
-    """A result that is no plain data. Where it is not, and why."""
+    """A value that is no plain data. Where it is not, and what to write instead."""
 
 
-def as_json(value: object) -> str:
-    """Raises NotPlainError.
+def as_json(value: object, what: str) -> str:
+    """The value as RFC 8259 has it. what: its name in messages. Raises NotPlainError.
 
-    What JSON writes in one way only is written: tuples, arrays and deques as lists, kinds of dictionaries, numbers of
-    numpy, dates and times as in ISO 8601, UUIDs, and keys as `json.dumps` writes them. Sets are refused: they have no
-    order.
+    What JSON writes in one way only is written: tuples, named ones too, arrays and deques as lists, kinds of
+    dictionaries, dataclasses and pydantic models as objects, members of an Enum as their values, numbers of numpy,
+    dates and times as in ISO 8601, UUIDs, and keys as `json.dumps` writes them. Sets are refused: they have no order.
     """
-    plain = _plain(value, "the result", 0)
-    text = utf8_text(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
-    if len(text) > MAX_VALUE:
-        raise NotPlainError(f"the result has {len(text)} characters as JSON, of up to {MAX_VALUE}")
-    return text
+    plain = _plain(value, what, 0)
+    return utf8_text(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def _plain(value: object, place: str, depth: int) -> object:
     if depth > MAX_DEPTH:
-        raise NotPlainError(f"the result is more than {MAX_DEPTH} levels deep")
+        raise NotPlainError(f"{place[:200]} is more than {MAX_DEPTH} levels deep")
     value = _scalar(value)
     kind = type(value)
-    if kind in _LISTS or _is_array(value):
+    if kind in _LISTS or _is_array(value) or _is_named_tuple(kind):
         assert isinstance(value, Iterable)
         return [_plain(item, f"{place[:200]}[{n}]", depth + 1) for n, item in enumerate(value)]
     if kind in _DICTIONARIES:
@@ -63,8 +59,25 @@ def _plain(value: object, place: str, depth: int) -> object:
         if value.bit_length() > MAX_BITS:
             raise NotPlainError(f"{place} is a number of {value.bit_length()} bits, of up to {MAX_BITS}")
     elif kind not in (str, bool, type(None)):
-        raise not_plain(place, kind.__qualname__)
+        if (fields := _fields(value)) is not None:
+            return _object(fields, place, depth)
+        raise _not_plain(place, kind)
     return value
+
+
+def _is_named_tuple(kind: type) -> bool:
+    return issubclass(kind, tuple) and isinstance(kind.__dict__.get("_fields"), tuple)
+
+
+def _fields(value: object) -> dict[object, object] | None:
+    """Of a dataclass or a pydantic model, by name; None for anything else."""
+    kind = type(value)
+    if dataclasses.is_dataclass(kind):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(kind)}
+    declared = getattr(kind, "__pydantic_fields__", None)
+    if isinstance(declared, dict):
+        return {name: getattr(value, name) for name in declared}
+    return None
 
 
 def _object(value: dict[object, object], place: str, depth: int) -> dict[str, object]:
@@ -89,7 +102,9 @@ def _key(key: object, place: str) -> str:
 
 
 def _scalar(value: object) -> object:
-    """What numpy and pandas give for a sum, a mean or a day, as Python's own number or text."""
+    """What numpy and pandas give for a sum, a mean or a day, as Python's own number or text; of an Enum its value."""
+    if isinstance(value, Enum):
+        value = value.value
     kind = type(value)
     home = kind.__module__
     if kind in _DATES or (kind.__qualname__ == "Timestamp" and home.partition(".")[0] == "pandas"):
@@ -108,24 +123,27 @@ def _is_array(value: object) -> bool:
     return type(value).__module__ == "numpy" and type(value).__name__ == "ndarray"
 
 
-def not_plain(place: str, kind: str) -> NotPlainError:
-    fix = _FIXES.get(kind.rpartition(".")[2], "")
-    if not fix and "." in kind:
-        fix = "take what is needed out of it, such as dataclasses.asdict(...), list(...) or its .value"
+def _not_plain(place: str, kind: type) -> NotPlainError:
+    fix = _FIXES.get(kind.__name__, "")
+    if not fix and kind.__module__ != "builtins":
+        fix = "take what is needed out of it, such as list(...), dict(...) or str(...)"
     return NotPlainError(
-        f"{place} is a {kind[:200]}, and a result is plain data: lists, dictionaries, texts, numbers, dates, True, "
-        f"False and None{fix and '; '}{fix}"
+        f"{place} is a {kind.__qualname__[:200]}, and JSON takes plain data: lists, dictionaries, texts, numbers, "
+        f"dates, dataclasses, Enums, True, False and None{fix and '; '}{fix}"
     )
 
 
 _FIXES: Final = {
     "set": "use sorted(...)",
     "frozenset": "use sorted(...)",
+    "Table": "use .to_pylist()",
     "DataFrame": "use .to_dict('records')",
     "Series": "use .to_dict() or .tolist()",
     "Index": "use .tolist()",
     "Categorical": "use .tolist()",
     "bytes": "use .decode(), or base64",
+    "bytearray": "use .decode(), or base64",
+    "complex": "use [z.real, z.imag]",
     "Decimal": "use float(...) or str(...)",
     "Fraction": "use float(...) or str(...)",
     "timedelta": "use .total_seconds()",
@@ -138,6 +156,10 @@ _FIXES: Final = {
     "generator": "use list(...)",
     "dict_keys": "use list(...)",
     "dict_values": "use list(...)",
+    "dict_items": "use dict(...) or list(...)",
+    "map": "use list(...)",
+    "zip": "use list(...)",
+    "filter": "use list(...)",
     "PosixPath": "use str(...)",
     "Period": "use str(...)",
 }
