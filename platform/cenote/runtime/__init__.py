@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from cenote.runtime.files import AsyncFiles, Files
     from cenote.runtime.final_state import FinalState
     from cenote.runtime.injectables import Function, Injectable, Type, Variable
+    from cenote.runtime.ipython_runtime import (
+        CellError,
+        ErrorFeedbackMode,
+        IPyKernelRuntime,
+        IPythonRuntime,
+        RuntimeExecutionError,
+        RuntimeStateLostError,
+        TextResult,
+    )
     from cenote.runtime.merging import Merge, MergeConflictError
     from cenote.runtime.references import ObjectReference
     from cenote.runtime.storage import foretold
@@ -61,6 +70,15 @@ _NAMES = {
         "Type",
         "Variable",
     ),
+    "cenote.runtime.ipython_runtime": (
+        "CellError",
+        "ErrorFeedbackMode",
+        "IPyKernelRuntime",
+        "IPythonRuntime",
+        "RuntimeExecutionError",
+        "RuntimeStateLostError",
+        "TextResult",
+    ),
     "cenote.runtime.merging": (
         "Merge",
         "MergeConflictError",
@@ -106,6 +124,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = [
     "AsyncFiles",
     "AsyncPythonRuntime",
+    "CellError",
     "CellUsage",
     "CheckpointDamagedError",
     "CheckpointError",
@@ -113,6 +132,7 @@ __all__ = [
     "CheckpointRefusedError",
     "CheckpointStore",
     "Decision",
+    "ErrorFeedbackMode",
     "ErrorInfo",
     "ExecutionResult",
     "Fidelity",
@@ -125,6 +145,8 @@ __all__ = [
     "IncompleteForkError",
     "IncompleteRestoreError",
     "Injectable",
+    "IPyKernelRuntime",
+    "IPythonRuntime",
     "JailStatus",
     "Merge",
     "MergeConflictError",
@@ -134,11 +156,14 @@ __all__ = [
     "ObjectReference",
     "PythonRuntime",
     "Rollback",
+    "RuntimeExecutionError",
+    "RuntimeStateLostError",
     "SnapshotInfo",
     "Span",
     "StoreBusyError",
     "StoreFailedError",
     "StoreTakenError",
+    "TextResult",
     "Type",
     "Variable",
     "VariableInfo",
