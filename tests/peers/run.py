@@ -30,6 +30,8 @@ TIMEOUT = 30
 LIVE = "wants a live provider"
 PRIVATE = "asks for a private name"
 ABSENT = "uses a name that is not there"
+SIGNS_OF_ABSENCE = ("is not there", "Missing", "'type'")
+"""A constant that is not there is a class (`standing_in.Missing`) in a sum or a comparison."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,17 @@ def sources(folder: Path) -> Path:
     unpacked = folder / f"cave_agent-{VERSION}"
     if not unpacked.is_dir():
         archive = folder / f"cave_agent-{VERSION}.tar.gz"
-        download = ["-m", "pip", "download", "-q", "--no-deps", "--no-binary", "cave-agent", "-d", str(folder)]
+        download = [
+            "-m",
+            "pip",
+            "download",
+            "-q",
+            "--no-deps",
+            "--no-binary",
+            "cave-agent",
+            "-d",
+            str(folder),
+        ]
         subprocess.run([sys.executable, *download, f"cave-agent=={VERSION}"], check=True)
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
@@ -70,10 +82,22 @@ def sources(folder: Path) -> Path:
 
 
 def run_tests(folder: Path, report: Path, more: list[str]) -> None:
-    command = [sys.executable, "-m", "pytest", "-p", "standing_in", "-p", "no:cacheprovider", "-q", "--tb=line"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "standing_in",
+        "-p",
+        "no:cacheprovider",
+        "-q",
+        "--tb=line",
+    ]
     command += ["--timeout", str(TIMEOUT), f"--junitxml={report}", *(more or ["tests"])]
     environment = {**os.environ, "PYTHONPATH": str(HERE), "PYTHONDONTWRITEBYTECODE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
     if done.returncode not in (0, 1):
         sys.exit(f"the tests were not run:\n{done.stdout[-4000:]}")
 
@@ -101,7 +125,9 @@ def tell(passed: int, failures: list[Failure]) -> int:
         reasons.setdefault(reason_of(failure, known) or "", []).append(failure)
     total = passed + len(failures)
     outside = sum(len(reasons.get(reason, ())) for reason in (LIVE, PRIVATE))
-    print(f"cave-agent {VERSION}: {passed} of {total} pass; {passed} of the {total - outside} that want neither a")
+    print(
+        f"cave-agent {VERSION}: {passed} of {total} pass; {passed} of the {total - outside} that want neither a"
+    )
     print("live provider nor a private name")
     for reason, found in sorted(reasons.items(), key=lambda pair: -len(pair[1])):
         print(f"{len(found):5}  {reason or 'NOT KNOWN:'}")
@@ -121,7 +147,7 @@ def reason_of(failure: Failure, known: dict[str, list[str]]) -> str | None:
             return reason
     if uses_private_names(failure.file, failure.function):
         return PRIVATE
-    return ABSENT if "is not there" in failure.message else None
+    return ABSENT if any(sign in failure.message for sign in SIGNS_OF_ABSENCE) else None
 
 
 def uses_private_names(file: Path, function: str) -> bool:
@@ -150,6 +176,8 @@ def uses_private_names(file: Path, function: str) -> bool:
                 return True
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and is_path(node.value):
                 return True
+            if isinstance(node, ast.Attribute) and is_own(node):
+                waiting.append(node.attr)
             if isinstance(node, ast.Name):
                 if node.id in private_imports:
                     return True

@@ -226,6 +226,17 @@ class CaveAgent(SubAgent):
             raise AgentBusyError
         self._core.add_message(message)
 
+    def resume(self, messages: Iterable[Message]) -> None:
+        """Goes on with another conversation, as one that is made with `messages=` does.
+
+        Raises AgentBusyError during a task, UsageError for what are no Messages.
+        """
+        given = list(messages)
+        _check_messages(given)
+        if self._busy:
+            raise AgentBusyError
+        self._core.resume(given)
+
     @property
     def variable_names(self) -> tuple[str, ...]:
         return () if self._runtime is None else tuple(v.name for v in self._runtime.port.variables)
@@ -385,7 +396,11 @@ def _check(
     if on_error not in ("keep", "rollback"):
         raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r:.100}')
     check_seconds(timeout, "max_exec_timeout")
-    for message in _listed(messages, "messages"):
+    _check_messages(_listed(messages, "messages"))
+
+
+def _check_messages(messages: Iterable[object]) -> None:
+    for message in messages:
         if not isinstance(message, Message):
             raise UsageError(
                 f"messages are cenote.models.Message objects, not {type(message).__name__}; "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from cenote.agent import prompts, shortening
 from cenote.agent.bounds import AnswerMeter, Bounds, RunStoppedError
@@ -28,7 +29,6 @@ from cenote.agent.flow import (
 )
 from cenote.agent.history import Entry
 from cenote.agent.ledger import Ledger
-from cenote.models.base import Model
 from cenote.models.messages import Message
 from cenote.models.turn import Ending, ending_of
 from cenote_security.errors import UsageError
@@ -71,7 +71,7 @@ class CompactionPolicy:
     target: float = TARGET
     kept_steps: int = KEPT_STEPS
     summarise: bool = True
-    model: Model | None = None
+    model: Any = None  # a Model; its class would bring along what does I/O
     count_tokens: Callable[[str], int] | None = None
 
     def __post_init__(self) -> None:

@@ -108,6 +108,13 @@ class AgentCore:
         """The conversation in its parts, each a message of its own, with its kind."""
         return self._conversation.transcript()
 
+    def resume(self, messages: Sequence[Message]) -> None:
+        """Goes on with another conversation, whose blocks have numbers after those of this one."""
+        self._conversation.system, self._conversation.entries = "", ()
+        self._conversation.add(*from_messages(messages, self._exchange.blocks))
+        self._exchange.number_on(max(self._exchange.blocks, _blocks_in(self._conversation.entries)))
+        self._known, self._first = "", None
+
     def add_message(self, message: Message) -> None:
         """Goes on with what somebody has said between tasks. A system message takes the place of the prompt until
         the next task begins."""

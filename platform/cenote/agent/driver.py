@@ -126,7 +126,13 @@ class Run:
                     late = True
             elapsed = time.monotonic() - self._started
             self.response = response = replace(response, elapsed=elapsed)
-            yield StoppedEvent(response.stop_reason, response.steps_taken, elapsed, response.token_usage)
+            yield StoppedEvent(
+                response.stop_reason,
+                response.steps_taken,
+                elapsed,
+                response.token_usage,
+                response.model_error,
+            )
         finally:
             flow.close()
             await self._close_stream()

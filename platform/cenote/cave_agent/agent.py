@@ -23,7 +23,7 @@ from cenote.cave_agent.models import in_cave_agent as usage_in_cave_agent
 from cenote.cave_agent.models import in_cenote as model_in_cenote
 from cenote.cave_agent.runtime import IPythonRuntime, PreemptibleRuntime
 from cenote.cave_agent.skills import Skill
-from cenote.runtime import Injectable
+from cenote.runtime import Injectable, Variable
 from cenote.runtime.ipython_runtime import notebook_text
 from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.results import ExecutionResult
@@ -76,7 +76,13 @@ async def drain_to_response(stream: AsyncIterator[Event]) -> AgentResponse:
     if stopped is None:
         raise RuntimeError("event stream ended without a StoppedEvent")
     return AgentResponse(
-        stopped.content, stopped.stop_reason, stopped.steps, stopped.elapsed, stopped.usage, snippets
+        stopped.content,
+        stopped.stop_reason,
+        stopped.steps,
+        stopped.elapsed,
+        stopped.usage,
+        snippets,
+        stopped.model_error,
     )
 
 
@@ -117,13 +123,9 @@ class CaveAgent:
         python_block_identifier: str = "python",
         messages: Sequence[Message] | None = None,
     ) -> None:
-        self.model = model
-        self.runtime = IPythonRuntime() if runtime is None else runtime
-        if not hasattr(self.runtime, "port"):
-            raise UsageError(
-                f"an agent works in an IPythonRuntime or IPyKernelRuntime, whose code runs in a jail; a "
-                f"{type(self.runtime).__name__} runs it where nothing holds it"
-            )
+        self._model = model
+        self._idle_timeout = stream_idle_timeout
+        self._watched = _Watched(IPythonRuntime() if runtime is None else runtime, persisted_output_prefix)
         if max_exec_timeout is not None and not isinstance(self.runtime, PreemptibleRuntime):
             raise UsageError(f"the cells of a {type(self.runtime).__name__} cannot be ended")
         self.instructions = instructions
@@ -131,11 +133,14 @@ class CaveAgent:
         self.max_run_time = max_run_time
         self.max_exec_output = max_exec_output
         self.max_exec_timeout = max_exec_timeout
+        self.stream_idle_timeout = stream_idle_timeout
+        self.max_total_tokens = max_total_tokens
+        self.max_input_tokens = max_input_tokens
+        self.max_output_tokens = max_output_tokens
         self.persisted_output_prefix = persisted_output_prefix
         self.python_block_identifier = python_block_identifier
         self.compactor = compactor or Compactor(model, context_window=context_window)
         self.compactor.adopt_output_reserve(getattr(model, "max_output_tokens", None))
-        self._watched = _Watched(self.runtime, persisted_output_prefix)
         given = [in_cenote(message) for message in messages or ()]
         self._agent = cenote_agent.CaveAgent(
             model_in_cenote(model, stream_idle_timeout),
@@ -161,9 +166,30 @@ class CaveAgent:
         )
 
     @property
+    def model(self) -> Any:
+        return self._model
+
+    @model.setter
+    def model(self, model: Any) -> None:
+        self._agent.model = model_in_cenote(model, self._idle_timeout)
+        self._model = model
+
+    @property
+    def runtime(self) -> Any:
+        return self._watched.runtime
+
+    @runtime.setter
+    def runtime(self, runtime: Any) -> None:
+        self._watched.runtime = _jailed(runtime)
+
+    @property
     def messages(self) -> list[Message]:
         """A copy of the conversation; `add_message` adds to it."""
         return [in_cave_agent(message) for message in self._agent.transcript]
+
+    @messages.setter
+    def messages(self, messages: Iterable[Message]) -> None:
+        self._agent.resume(in_cenote(message) for message in messages)
 
     def add_message(self, message: Message) -> None:
         self._agent.add_message(in_cenote(message))
@@ -255,7 +281,9 @@ class _Telling:
                 )
                 self.steps = event.steps
                 usage = usage_in_cave_agent(event.usage)
-                return [self.stopped(_REASONS[event.stop_reason], usage)]
+                if event.model_error:
+                    _logger.error("the model has failed: %s", event.model_error)
+                return [self.stopped(_REASONS[event.stop_reason], usage, event.model_error)]
         return []
 
     def _result(self) -> list[Event]:
@@ -270,29 +298,47 @@ class _Telling:
         text = notebook_text(result) or NOTHING
         return [events.ExecutionResultEvent(text, result.success, variable is not None, variable, lost)]
 
-    def stopped(self, reason: StopReason, usage: TokenUsage | None = None) -> events.StoppedEvent:
+    def stopped(
+        self, reason: StopReason, usage: TokenUsage | None = None, error: str = ""
+    ) -> events.StoppedEvent:
         elapsed = time.monotonic() - self._started
-        return events.StoppedEvent(self._said, reason, self.steps, elapsed, usage or TokenUsage())
+        return events.StoppedEvent(self._said, reason, self.steps, elapsed, usage or TokenUsage(), error)
 
 
 class _Watched:
     """The runtime of an agent. last: what its last cell gave; variable: where the whole output of that is."""
 
     def __init__(self, runtime: Any, prefix: str) -> None:
-        self._runtime = runtime
+        self.runtime = _jailed(runtime)
         self.prefix = prefix
         self.last: ExecutionResult | None = None
         self.variable: str | None = None
 
     @property
     def port(self) -> Any:
-        return _WatchedPort(self._runtime.port, self)
+        return _WatchedPort(self.runtime.port, self)
+
+    def whole(self, item: Injectable) -> Injectable:
+        """Of a variable that has the last output without the empty lines at its end, the one with all of it."""
+        text = notebook_text(self.last) if self.last is not None else ""
+        is_output = isinstance(item, Variable) and isinstance(item.value, str) and text.rstrip() == item.value
+        return Variable(item.name, text) if is_output else item
 
     def take(self) -> tuple[ExecutionResult | None, str | None]:
         """The same, once."""
         taken = self.last, self.variable
         self.last = self.variable = None
         return taken
+
+
+def _jailed(runtime: Any) -> Any:
+    """A runtime. Raises UsageError for one that is not Cenote's."""
+    if hasattr(runtime, "port"):
+        return runtime
+    raise UsageError(
+        f"an agent works in an IPythonRuntime or IPyKernelRuntime, whose code runs in a jail; what a "
+        f"{type(runtime).__name__} runs is held by nothing"
+    )
 
 
 class _WatchedPort:
@@ -309,7 +355,7 @@ class _WatchedPort:
         return result
 
     async def inject(self, *items: Injectable) -> None:
-        await self._port.inject(*items)
-        for item in items:
-            if item.name.startswith(f"{self._watched.prefix}_"):
-                self._watched.variable = item.name
+        kept = [item for item in items if item.name.startswith(f"{self._watched.prefix}_")]
+        await self._port.inject(*map(self._watched.whole, items))
+        if kept:
+            self._watched.variable = kept[-1].name

@@ -97,13 +97,14 @@ class FinalResponseEvent:
 
 @dataclass(frozen=True)
 class StoppedEvent:
-    """The last event of a run."""
+    """The last event of a run. model_error: what the model failed with, where that ended it."""
 
     content: str
     stop_reason: StopReason
     steps: int
     elapsed: float
     usage: TokenUsage
+    model_error: str = ""
 
 
 Event: TypeAlias = (

@@ -179,8 +179,10 @@ class OpenAIModel(_CenoteModel):
         filters_asynchronously: bool = False,
         **parameters: Any,
     ) -> None:
+        self.kwargs = parameters
+        sent = {name: value for name, value in parameters.items() if name not in _SET_BY_CENOTE}
         inner = models.OpenAIServerModel(
-            model_id, api_key, base_url, organization=organization, project=project, **parameters
+            model_id, api_key, base_url, organization=organization, project=project, **sent
         )
         super().__init__(inner, _cap(max_output_tokens, parameters), filters=filters_asynchronously)
 
@@ -200,8 +202,14 @@ class LiteLLMModel(_CenoteModel):
     ) -> None:
         if base_url is not None:
             parameters["base_url"] = base_url
-        inner = models.LiteLLMModel(model_id, api_key, custom_llm_provider, **parameters)
+        self.kwargs = parameters
+        sent = {name: value for name, value in parameters.items() if name not in _SET_BY_CENOTE}
+        inner = models.LiteLLMModel(model_id, api_key, custom_llm_provider, **sent)
         super().__init__(inner, _cap(max_output_tokens, parameters), filters=filters_asynchronously)
+
+
+_SET_BY_CENOTE = frozenset({"stream", "stream_options"})
+"""Parameters of the request that a script may name: whether there is a stream is Cenote's to say."""
 
 
 def _cap(declared: int | None, parameters: Mapping[str, Any]) -> int | None:
@@ -225,7 +233,11 @@ def in_cave_agent(usage: models.TokenUsage) -> TokenUsage:
 
 def in_cenote(model: Any, idle_timeout: float | None = 120.0) -> models.Model:
     """A model for Cenote's agents. Raises UsageError for what is none."""
-    if isinstance(model, _CenoteModel) and not model.filters_asynchronously:
+    if (
+        isinstance(model, _CenoteModel)
+        and type(model).stream is _CenoteModel.stream
+        and not model.filters_asynchronously
+    ):
         return model.inner
     if isinstance(model, models.Model):
         return model

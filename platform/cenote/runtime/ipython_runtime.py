@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
+from threading import Lock
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -18,7 +20,13 @@ from cenote.runtime.injectables import Function, Injectable, Type, Variable, che
 from cenote.runtime.listeners import OnOutput
 from cenote.runtime.listing import functions_text, types_text, variables_text
 from cenote.runtime.port import RuntimePort
-from cenote_security.errors import CenoteError, NameExistsError, UnknownNameError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    NameExistsError,
+    NotTransferableError,
+    UnknownNameError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import SecurityChecker, SecurityError
 from cenote_worker.results import ErrorInfo, ExecutionResult, OnError, StreamName, VariableInfo
@@ -59,6 +67,7 @@ class TextResult:
 
     error: BaseException | None = None
     stdout: str | None = None
+    _: KW_ONLY
     state_lost: bool = False
     result: ExecutionResult | None = field(default=None, repr=False)
 
@@ -96,7 +105,10 @@ class IPythonRuntime:
         self._hidden: set[str] = set()  # registered, and not described to a model
         self._unsent: list[tuple[Injectable, ...]] = []
         self._updates: dict[str, Any] = {}
+        self._declared: dict[str, type] = {}  # of variables that were updated, as it was before
         self._inner: AsyncPythonRuntime | None = None
+        self._registering = Lock()
+        self._running: set[asyncio.Future[None]] = set()
         self.inject_resources(functions=functions, variables=variables, types=types)
 
     def __repr__(self) -> str:
@@ -137,7 +149,7 @@ class IPythonRuntime:
         self.inject_resources(bindings=[(name, value)])
 
     def update_variable(self, name: str, value: Any) -> None:
-        """Gives a registered variable another value, of the same type.
+        """Gives a registered variable another value, of the same type; any, where it has had None so far.
 
         Raises KeyError for a name that is not registered, TypeError for another type.
         """
@@ -145,22 +157,24 @@ class IPythonRuntime:
         former = self._registered.get(name)
         if not isinstance(former, Variable) or name in self._hidden:
             raise KeyError(f"Variable '{name}' does not exist; registered are {self._names(Variable)}")
-        if value is not None and former.value is not None and not isinstance(value, type(former.value)):
-            wanted = type(former.value).__name__
-            raise TypeError(
-                f"type mismatch: {name} is a {wanted}, and the new value a {type(value).__name__}"
-            )
+        if former.value is not None:
+            self._declared.setdefault(name, type(former.value))
+        if value is not None and not isinstance(value, self._declared.get(name, object)):
+            wanted = self._declared[name].__name__
+            given = type(value).__name__
+            raise TypeError(f"Cannot update variable '{name}': type mismatch. Expected {wanted}, got {given}")
         self._registered[name] = Variable(name, value, former.description, host=former.host)
         self._updates[name] = value
 
     def _register(self, items: Sequence[Injectable]) -> None:
         names = [item.name for item in items]
-        for index, name in enumerate(names):
-            if name in self._registered or name in names[:index]:
-                raise NameExistsError(name)
-        self._registered |= dict(zip(names, items, strict=True))
-        if items:
-            self._unsent.append(tuple(items))
+        with self._registering:
+            for index, (item, name) in enumerate(zip(items, names, strict=True)):
+                if name in self._registered or name in names[:index]:
+                    raise UsageError(f"{type(item).__name__} '{name}' already exists in this runtime")
+            self._registered |= dict(zip(names, items, strict=True))
+            if items:
+                self._unsent.append(tuple(items))
 
     def _names(self, kind: type[Injectable]) -> list[str]:
         return [
@@ -197,7 +211,13 @@ class IPythonRuntime:
             return self.text_of(await self._run(code))
 
     async def _run(self, code: str, on_output: OnOutput | None = None) -> ExecutionResult:
-        return await (await self._ready()).execute(code, on_output=on_output)
+        running = asyncio.get_running_loop().create_future()
+        self._running.add(running)
+        try:
+            return await (await self._ready()).execute(code, on_output=on_output)
+        finally:
+            self._running.discard(running)
+            running.cancel()
 
     def text_of(self, result: ExecutionResult) -> TextResult:
         """A result as this runtime tells of it."""
@@ -218,8 +238,16 @@ class IPythonRuntime:
         return await self.get_from_namespace(name)
 
     async def get_from_namespace(self, name: str) -> Any:
-        """A copy of whatever has this name. Raises KeyError where nothing has it."""
+        """A copy of whatever has this name; of a function or class that is registered, the very object.
+
+        Raises KeyError where nothing has it, UnsafeValueError for what comes out of no jail.
+        """
         name = _spelled(name)
+        item = self._registered.get(name)
+        if isinstance(item, Function | Type):
+            return (
+                item.func if isinstance(item, Function) else item.value
+            )  # the client's own; none comes back
         try:
             return await (await self._ready()).retrieve(name)
         except UnknownNameError:
@@ -245,12 +273,14 @@ class IPythonRuntime:
                     await runtime.inject(item)
                 except NameExistsError:
                     continue
+                except NotTransferableError as error:
+                    raise RuntimeExecutionError(str(error)) from error
                 self._registered[name] = item
                 self._hidden.add(name)
                 return name
 
     async def reset(self) -> None:
-        """Forgets everything but what is registered."""
+        """Forgets everything but what is registered, when the cells that run have ended."""
         await self.stop()
 
     async def interrupt(self) -> None:
@@ -267,7 +297,11 @@ class IPythonRuntime:
         return self
 
     async def stop(self) -> None:
-        """Ends the jail. What is registered is sent to the next one, which the next call starts."""
+        """Ends the jail, when the cells that run have ended. What is registered is sent to the next one, which the
+        next call starts."""
+        here = asyncio.get_running_loop()
+        while running := [cell for cell in self._running if cell.get_loop() is here]:
+            await asyncio.wait(running)
         inner, self._inner = self._inner, None
         self._updates.clear()
         self._unsent = [tuple(self._registered.values())] if self._registered else []
@@ -323,8 +357,8 @@ class IPythonRuntime:
 class IPyKernelRuntime(IPythonRuntime):
     """The same: here both have a process, and a jail, of their own.
 
-    iopub_timeout: seconds in which a cell must print something; one that does not is ended, and RuntimeExecutionError
-        raised. None: as long as the sandbox's `cell_timeout` lets it.
+    iopub_timeout: seconds in which a cell must print something; one that does not is ended, as a failure. None: as
+        long as the sandbox's `cell_timeout` lets it.
     """
 
     def __init__(
@@ -347,12 +381,14 @@ class IPyKernelRuntime(IPythonRuntime):
             return await super()._run(code, on_output)
         silence = self._silence
         clock = asyncio.get_running_loop().time
+        printed: list[str] = []
         await self._ready()
         try:
             async with asyncio.timeout(silence) as limit:
 
                 def heard(stream: StreamName, text: str) -> None:
                     limit.reschedule(clock() + silence)
+                    printed.append(text)
                     if on_output is not None:
                         on_output(stream, text)
 
@@ -360,9 +396,9 @@ class IPyKernelRuntime(IPythonRuntime):
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise RuntimeExecutionError(
-                f"the cell printed nothing for {silence:g} s (iopub_timeout), and was ended"
-            ) from None
+            message = f"the cell printed nothing for {silence:g} s (iopub_timeout), and was ended"
+            error = ErrorInfo(type="TimeoutError", message=message, reason="time")
+            return ExecutionResult(success=False, stdout="".join(printed), error=error)
 
 
 class _Port(RuntimePort):
@@ -399,9 +435,35 @@ class _Port(RuntimePort):
         on_error: OnError = "keep",
     ) -> ExecutionResult:
         await self._whole._ready()
+        if getattr(self._whole.execute, "__func__", None) is not IPythonRuntime.execute:
+            return await self._of_subclass(code, timeout)
         return await super().execute(
             code, timeout=timeout, on_output=on_output, cause=cause, on_error=on_error
         )
+
+    async def _of_subclass(self, code: str, timeout: float | None) -> ExecutionResult:
+        """What a user's own `execute` gives. One that takes too long is cancelled."""
+        started = time.monotonic()
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                given: Any = await self._whole.execute(code)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            late = ErrorInfo(
+                type="TimeoutError", message=f"the cell took longer than {timeout:g} s", reason="time"
+            )
+            return ExecutionResult(success=False, error=late, duration=time.monotonic() - started)
+        if isinstance(given, TextResult) and given.result is not None:
+            return given.result
+        error, text = given.error, given.stdout or ""
+        if error is None:
+            return ExecutionResult(success=True, stdout=text, duration=time.monotonic() - started)
+        refused = isinstance(error, SecurityError)
+        info = ErrorInfo(
+            type=type(error).__name__, message=str(error), reason="policy" if refused else "exception"
+        )
+        return ExecutionResult(success=False, stdout=text, error=info, duration=time.monotonic() - started)
 
     async def inject(self, *items: Injectable) -> None:
         await self._whole._ready()
