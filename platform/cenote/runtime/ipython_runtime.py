@@ -7,7 +7,7 @@ import builtins
 import time
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from threading import Lock
@@ -32,6 +32,9 @@ from cenote_security.rules import SecurityChecker, SecurityError
 from cenote_worker.results import ErrorInfo, ExecutionResult, OnError, StreamName, VariableInfo
 
 _T = TypeVar("_T")
+
+STOP_GRACE = 5.0
+"""Seconds that a runtime which is stopped gives its cells."""
 
 
 class RuntimeExecutionError(CenoteError):
@@ -108,6 +111,7 @@ class IPythonRuntime:
         self._declared: dict[str, type] = {}  # of variables that were updated, as it was before
         self._inner: AsyncPythonRuntime | None = None
         self._registering = Lock()
+        self._sending = asyncio.Lock()
         self._running: set[asyncio.Future[None]] = set()
         self.inject_resources(functions=functions, variables=variables, types=types)
 
@@ -281,7 +285,8 @@ class IPythonRuntime:
 
     async def reset(self) -> None:
         """Forgets everything but what is registered, when the cells that run have ended."""
-        await self.stop()
+        await self._cells_ended()
+        await self._end()
 
     async def interrupt(self) -> None:
         """Ends the cell that runs, if one does."""
@@ -297,11 +302,21 @@ class IPythonRuntime:
         return self
 
     async def stop(self) -> None:
-        """Ends the jail, when the cells that run have ended. What is registered is sent to the next one, which the
-        next call starts."""
+        """Ends the jail. What is registered is sent to the next one, which the next call starts.
+
+        Cells that run are given STOP_GRACE to end by themselves.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(STOP_GRACE):
+                await self._cells_ended()
+        await self._end()
+
+    async def _cells_ended(self) -> None:
         here = asyncio.get_running_loop()
         while running := [cell for cell in self._running if cell.get_loop() is here]:
             await asyncio.wait(running)
+
+    async def _end(self) -> None:
         inner, self._inner = self._inner, None
         self._updates.clear()
         self._unsent = [tuple(self._registered.values())] if self._registered else []
@@ -317,7 +332,7 @@ class IPythonRuntime:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.stop()
+        await (self.stop() if error is None else self._end())
 
     @property
     def port(self) -> RuntimePort:
@@ -336,22 +351,22 @@ class IPythonRuntime:
 
     async def _ready(self) -> AsyncPythonRuntime:
         """The runtime, with all that is registered."""
-        runtime = self._runtime
-        while self._unsent:
-            items = self._unsent[0]
-            try:
-                await runtime.inject(*items)
-            except BaseException as error:
-                if isinstance(error, UsageError):
+        async with self._sending:  # of two calls, neither runs before what the other one sends
+            runtime = self._runtime
+            while self._unsent:
+                items = self._unsent[0]
+                try:
+                    await runtime.inject(*items)
+                except UsageError:
                     for item in items:  # they cannot be sent, now or later
                         self._registered.pop(item.name, None)
                     self._unsent.remove(items)
-                raise
-            self._unsent.remove(items)
-        while self._updates:
-            name = next(iter(self._updates))
-            await runtime.update_variable(name, self._updates.pop(name))
-        return runtime
+                    raise
+                self._unsent.remove(items)
+            while self._updates:
+                name = next(iter(self._updates))
+                await runtime.update_variable(name, self._updates.pop(name))
+            return runtime
 
 
 class IPyKernelRuntime(IPythonRuntime):
