@@ -16,7 +16,7 @@ from cenote.agent.allowance import Allowance
 from cenote.agent.attempts import BranchRuntime, best_of, branches_of
 from cenote.agent.bounds import MAX_ANSWER_LENGTH, MAX_ANSWER_TIME, Bounds
 from cenote.agent.compaction import CompactionPolicy
-from cenote.agent.core import AgentCore, CoreSettings
+from cenote.agent.core import DEFAULT_WINDOW, MIN_WINDOW, AgentCore, CoreSettings
 from cenote.agent.driver import Run, World
 from cenote.agent.errors import AgentBusyError
 from cenote.agent.events import Event
@@ -54,7 +54,8 @@ class CaveAgent(SubAgent):
     max_exec_output: characters of a block's output that the model is shown; of more it sees head and tail, and reads
         the rest from the namespace.
     max_exec_timeout: seconds for one block; None leaves it to the runtime's policy.
-    context_window: tokens of the model's window; the conversation is compacted before it fills it.
+    context_window: tokens of the model's window; the conversation is compacted before it fills it. None takes what
+        the model's server says, and 128,000 where it says nothing.
     skills, skills_dir: skills, and directories of them, that the model may activate.
     instructions: who the agent is. system_instructions: how it works; `{python_block_identifier}` is replaced. None
         for those of `prompt`.
@@ -98,7 +99,7 @@ class CaveAgent(SubAgent):
         max_history: int | None = None,
         max_exec_output: int = 8000,
         max_exec_timeout: float | None = None,
-        context_window: int = 128_000,
+        context_window: int | None = None,
         skills: Iterable[Skill] | None = None,
         skills_dir: str | Path | Iterable[str | Path] | None = None,
         instructions: str = prompts.DEFAULT_INSTRUCTIONS,
@@ -176,7 +177,7 @@ class CaveAgent(SubAgent):
             max_history=max_history,
             max_exec_output=max_exec_output,
             exec_output_preview=exec_output_preview,
-            context_window=context_window,
+            context_window=DEFAULT_WINDOW if context_window is None else context_window,
             namespace_delta=namespace_delta,
             has_labels=checkpoints,
             max_rollbacks=max_rollbacks if on_error == "rollback" else 0,
@@ -185,6 +186,7 @@ class CaveAgent(SubAgent):
             stops_on_model_error=self._stops,
             compaction=policy,
         )
+        self._asks_window = context_window is None
         self._core = AgentCore(settings, policy.count_tokens or _counter(model), tuple(messages or ()))
 
     def __repr__(self) -> str:
@@ -366,6 +368,7 @@ class CaveAgent(SubAgent):
     async def _events(self, run: Run, task: str) -> AsyncGenerator[Event, None]:
         self._busy = True
         try:
+            await self._fit()
             async with aclosing(run.events(task)) as events:
                 async for event in events:
                     log_event(event, self._log_level)
@@ -374,6 +377,16 @@ class CaveAgent(SubAgent):
                     yield event
         finally:
             self._busy = False
+
+    async def _fit(self) -> None:
+        """Takes the size of the window from the model's server, where it was not set and the server says it."""
+        limits = getattr(self.model, "limits", None)
+        if not self._asks_window or not callable(limits):
+            return
+        self._asks_window = False
+        window = (await limits()).context_window
+        if window is not None and window >= MIN_WINDOW:
+            self._core.fit(window)
 
 
 def _in_event_loop() -> bool:

@@ -25,7 +25,7 @@ _OPENING = re.compile(rf"[ \t]{{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<i
 _LATE_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,})(?P<info>[ \t]{0,8}[\w+-]{1,40}[ \t]{0,8})\Z")
 # What may still become one of the two when more of the line arrives, its carriage return included.
 _MAY_OPEN = re.compile(
-    rf" {{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
+    rf"[ \t]{{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
 )
 _MAY_OPEN_LATE = re.compile(r"(?<!`)(?:`{1,2}|`{3,}[ \t]{0,8}[\w+-]{0,40}[ \t]{0,8}\r?)\Z")
 _CLOSING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*")

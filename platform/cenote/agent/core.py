@@ -27,6 +27,10 @@ from cenote_security.errors import UsageError
 
 MIN_HISTORY = 4
 
+MIN_WINDOW = 1000
+DEFAULT_WINDOW = 128_000
+"""Tokens of the context window, where neither its user nor the model's server says how many there are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
@@ -38,7 +42,7 @@ class CoreSettings:
     max_history: int | None = None
     max_exec_output: int = 8000
     exec_output_preview: int | None = None
-    context_window: int = 128_000
+    context_window: int = DEFAULT_WINDOW
     namespace_delta: bool = False
     has_labels: bool = False
     max_rollbacks: int = 0
@@ -48,7 +52,7 @@ class CoreSettings:
     compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
 
     def __post_init__(self) -> None:
-        least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
+        least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": MIN_WINDOW}
         for name, minimum in least.items():
             given = getattr(self, name)
             if not isinstance(given, int) or given < minimum:
