@@ -3,6 +3,7 @@
 #   make demo                      agents at work on real data in jails, offline
 #   make demo MODEL=openai/gpt-5   the same task on a real model
 #   make test                      the test suite; test-long adds the tests that take minutes
+#   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
 #   make bench                     benchmarks against other runtimes (own environment)
 #   make clean                     removes what these targets made
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check lint format types imports dead spelling dependencies generated bench clean
+.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -40,6 +41,14 @@ test: environment-test
 
 test-long: environment-test
 	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --long $(ARGS)
+
+PEERS_PYTHON ?= python3.12
+PEERS := .venv-peers
+
+test-peers:
+	@scripts/environment $(PEERS) $(PEERS_PYTHON) data test peers
+	@$(PEERS)/bin/python -m tests.peers.run $(ARGS)
+	@$(PEERS)/bin/python -m tests.peers.driven
 
 check: lint format types imports dead spelling dependencies generated
 

@@ -17,58 +17,167 @@ from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 
 if TYPE_CHECKING:
-    from cenote.agent import CaveAgent
-    from cenote.connection import Platform, connect
+    from cenote.agent import (
+        AgentResponse,
+        CaveAgent,
+        CodeEvent,
+        CompactionPolicy,
+        Event,
+        FinalResponseEvent,
+        SecurityErrorEvent,
+        StoppedEvent,
+        StopReason,
+        TextEvent,
+        ThinkingEvent,
+    )
+    from cenote.connection import (
+        Platform,
+        connect,
+    )
+    from cenote.models import (
+        LiteLLMModel,
+        Message,
+        Model,
+        ModelError,
+        OpenAIServerModel,
+        TokenUsage,
+    )
     from cenote.runtime import (
         AsyncPythonRuntime,
         ExecutionResult,
         Function,
+        IPyKernelRuntime,
+        IPythonRuntime,
         ObjectReference,
         PythonRuntime,
+        RuntimeExecutionError,
         Type,
         Variable,
     )
-    from cenote.skills import Skill
-    from cenote.team import Budget, Team
+    from cenote.security import (
+        AttributeRule,
+        FunctionRule,
+        ImportRule,
+        RegexRule,
+        SecurityChecker,
+        SecurityError,
+        SecurityRule,
+        SecurityViolation,
+    )
+    from cenote.skills import (
+        Skill,
+        SkillDiscovery,
+    )
+    from cenote.team import (
+        Budget,
+        Team,
+    )
 
 __version__ = "0.1.0"
 
-_HOMES = {
-    "CaveAgent": "cenote.agent",
-    "Platform": "cenote.connection",
-    "connect": "cenote.connection",
-    "Skill": "cenote.skills",
-    **dict.fromkeys(("Budget", "Team"), "cenote.team"),
-    **dict.fromkeys(
-        (
-            "AsyncPythonRuntime",
-            "ExecutionResult",
-            "Function",
-            "ObjectReference",
-            "PythonRuntime",
-            "Type",
-            "Variable",
-        ),
-        "cenote.runtime",
+_NAMES = {
+    "cenote.agent": (
+        "AgentResponse",
+        "CaveAgent",
+        "CodeEvent",
+        "CompactionPolicy",
+        "Event",
+        "FinalResponseEvent",
+        "SecurityErrorEvent",
+        "StoppedEvent",
+        "StopReason",
+        "TextEvent",
+        "ThinkingEvent",
+    ),
+    "cenote.connection": (
+        "connect",
+        "Platform",
+    ),
+    "cenote.models": (
+        "LiteLLMModel",
+        "Message",
+        "Model",
+        "ModelError",
+        "OpenAIServerModel",
+        "TokenUsage",
+    ),
+    "cenote.runtime": (
+        "AsyncPythonRuntime",
+        "ExecutionResult",
+        "Function",
+        "IPyKernelRuntime",
+        "IPythonRuntime",
+        "ObjectReference",
+        "PythonRuntime",
+        "RuntimeExecutionError",
+        "Type",
+        "Variable",
+    ),
+    "cenote.security": (
+        "AttributeRule",
+        "FunctionRule",
+        "ImportRule",
+        "RegexRule",
+        "SecurityChecker",
+        "SecurityError",
+        "SecurityRule",
+        "SecurityViolation",
+    ),
+    "cenote.skills": (
+        "Skill",
+        "SkillDiscovery",
+    ),
+    "cenote.team": (
+        "Budget",
+        "Team",
     ),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "AgentResponse",
     "Allow",
     "AsyncPythonRuntime",
+    "AttributeRule",
     "Budget",
     "CaveAgent",
     "CenoteError",
+    "CodeEvent",
+    "CompactionPolicy",
     "connect",
+    "Event",
     "ExecutionResult",
+    "FinalResponseEvent",
     "Function",
+    "FunctionRule",
+    "ImportRule",
+    "IPyKernelRuntime",
+    "IPythonRuntime",
+    "LiteLLMModel",
+    "Message",
+    "Model",
+    "ModelError",
     "Mount",
     "ObjectReference",
+    "OpenAIServerModel",
     "Platform",
     "PythonRuntime",
+    "RegexRule",
+    "RuntimeExecutionError",
     "SandboxPolicy",
+    "SecurityChecker",
+    "SecurityError",
+    "SecurityErrorEvent",
+    "SecurityRule",
+    "SecurityViolation",
     "Skill",
+    "SkillDiscovery",
+    "StoppedEvent",
+    "StopReason",
     "Team",
+    "TextEvent",
+    "ThinkingEvent",
+    "TokenUsage",
     "Type",
     "Variable",
 ]

@@ -106,9 +106,14 @@ def bytewise(reply: Reply) -> Reply:
 
 
 class OpenAIServer:
-    """Serves a scenario from threads of its own; a request beyond it gets status 418."""
+    """Serves a scenario from threads of its own; a request beyond it gets status 418.
 
-    def __init__(self, scenario: Iterable[Reply]) -> None:
+    pages: JSON by path, for GET; others are not found. `asked` has the paths that were asked for.
+    """
+
+    def __init__(self, scenario: Iterable[Reply], pages: Mapping[str, object] | None = None) -> None:
+        self.pages = dict(pages or {})
+        self.asked: list[str] = []
         self.requests: list[Request] = []
         self.hung_up = threading.Event()  # a client closed a connection that stalls
         self._replies = list(scenario)
@@ -158,6 +163,13 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["content-length"])))
         headers = {name.lower(): value for name, value in self.headers.items()}
         self._send(self.server.scenario.take(Request(path=self.path, headers=headers, body=body)))
+
+    def do_GET(self) -> None:
+        scenario = self.server.scenario
+        scenario.asked.append(self.path)
+        found = scenario.pages.get(self.path)
+        body = found if isinstance(found, bytes) else json.dumps(found).encode()
+        self._send(refusal(404) if found is None else Reply(parts=(body,)))
 
     def _send(self, reply: Reply) -> None:
         self.close_connection = True

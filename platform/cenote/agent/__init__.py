@@ -3,6 +3,7 @@
 from cenote.agent.agent import CaveAgent
 from cenote.agent.allowance import AllowanceSpentError
 from cenote.agent.attempts import BranchesFailedError
+from cenote.agent.compaction import CompactionPolicy
 from cenote.agent.driver import AnswerTimeoutError
 from cenote.agent.errors import AgentBusyError
 from cenote.agent.events import (
@@ -45,6 +46,7 @@ __all__ = [
     "CodeEvent",
     "CompactedEvent",
     "CompactingEvent",
+    "CompactionPolicy",
     "DEFAULT_INSTRUCTIONS",
     "DEFAULT_SYSTEM_INSTRUCTIONS",
     "DEFAULT_SYSTEM_PROMPT_TEMPLATE",

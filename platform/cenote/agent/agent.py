@@ -15,11 +15,12 @@ from cenote.agent import prompts
 from cenote.agent.allowance import Allowance
 from cenote.agent.attempts import BranchRuntime, best_of, branches_of
 from cenote.agent.bounds import MAX_ANSWER_LENGTH, MAX_ANSWER_TIME, Bounds
-from cenote.agent.core import AgentCore, CoreSettings
+from cenote.agent.compaction import CompactionPolicy
+from cenote.agent.core import DEFAULT_WINDOW, MIN_WINDOW, AgentCore, CoreSettings
 from cenote.agent.driver import Run, World
 from cenote.agent.errors import AgentBusyError
 from cenote.agent.events import Event
-from cenote.agent.kept_outputs import KeptOutputs
+from cenote.agent.kept_outputs import KeptOutputs, OutputVariables, highest_number
 from cenote.agent.log import LogLevel, log_event
 from cenote.agent.port import HasPort, PatchableRuntime, SubAgent
 from cenote.agent.response import AgentResponse
@@ -53,7 +54,8 @@ class CaveAgent(SubAgent):
     max_exec_output: characters of a block's output that the model is shown; of more it sees head and tail, and reads
         the rest from the namespace.
     max_exec_timeout: seconds for one block; None leaves it to the runtime's policy.
-    context_window: tokens of the model's window; the conversation is compacted before it fills it.
+    context_window: tokens of the model's window; the conversation is compacted before it fills it. None takes what
+        the model's server says, and 128,000 where it says nothing.
     skills, skills_dir: skills, and directories of them, that the model may activate.
     instructions: who the agent is. system_instructions: how it works; `{python_block_identifier}` is replaced. None
         for those of `prompt`.
@@ -78,6 +80,11 @@ class CaveAgent(SubAgent):
     on_model_error: what becomes of a failure of the model that asking again does not mend: it is raised (`raise`), or
         the response says so (`stop`).
     on_event: called with each event, also of tasks that another agent's code has set.
+    compaction: when and how a conversation is made shorter that comes near the window's end.
+    output_variables: where the rest of a long output is: `_output` for variables `_output_1`, `_output_2`, ... of the
+        namespace; None for `read_output(number)`.
+    exec_output_preview: characters that the model is shown of an output longer than `max_exec_output`; None for as
+        many as that.
 
     Raises UsageError for settings that make no sense, SkillError for folders in which no skill can be read; one of
     many that cannot is left out with a SkillWarning.
@@ -92,7 +99,7 @@ class CaveAgent(SubAgent):
         max_history: int | None = None,
         max_exec_output: int = 8000,
         max_exec_timeout: float | None = None,
-        context_window: int = 128_000,
+        context_window: int | None = None,
         skills: Iterable[Skill] | None = None,
         skills_dir: str | Path | Iterable[str | Path] | None = None,
         instructions: str = prompts.DEFAULT_INSTRUCTIONS,
@@ -115,6 +122,9 @@ class CaveAgent(SubAgent):
         max_answer_length: int | None = MAX_ANSWER_LENGTH,
         on_model_error: Literal["raise", "stop"] = "raise",
         on_event: Callable[[Event], None] | None = None,
+        compaction: CompactionPolicy | None = None,
+        output_variables: str | None = None,
+        exec_output_preview: int | None = None,
     ) -> None:
         _check(model, runtime, on_error, max_exec_timeout, messages)
         _check_texts(
@@ -127,6 +137,10 @@ class CaveAgent(SubAgent):
             raise UsageError(f"on_event is a function that takes an event, not {on_event!r:.100}")
         if on_model_error not in ("raise", "stop"):
             raise UsageError(f'on_model_error is "raise" or "stop", not {on_model_error!r:.100}')
+        if compaction is not None and not isinstance(compaction, CompactionPolicy):
+            raise UsageError(f"compaction is a CompactionPolicy, not {type(compaction).__name__}")
+        policy = compaction or CompactionPolicy()
+        self._summariser = policy.model
         self._bounds = Bounds(
             run_time=max_run_time,
             total_tokens=max_total_tokens,
@@ -143,7 +157,7 @@ class CaveAgent(SubAgent):
         self._reverses = on_error == "rollback" or checkpoints
         self._labels = StateLabels() if checkpoints else None
         self._patches = patches
-        self._outputs = KeptOutputs()
+        self._outputs = _outputs_of(output_variables, messages)
         self._skills = SkillActivation([*_listed(skills, "skills"), *_discovered(skills_dir)])
         self._log_level = _level(log_level)
         self._on_event = on_event
@@ -162,15 +176,18 @@ class CaveAgent(SubAgent):
             max_steps=max_steps,
             max_history=max_history,
             max_exec_output=max_exec_output,
-            context_window=context_window,
+            exec_output_preview=exec_output_preview,
+            context_window=DEFAULT_WINDOW if context_window is None else context_window,
             namespace_delta=namespace_delta,
             has_labels=checkpoints,
             max_rollbacks=max_rollbacks if on_error == "rollback" else 0,
             patches=patches,
             bounds=self._bounds,
             stops_on_model_error=self._stops,
+            compaction=policy,
         )
-        self._core = AgentCore(settings, _counter(model), tuple(messages or ()))
+        self._asks_window = context_window is None
+        self._core = AgentCore(settings, policy.count_tokens or _counter(model), tuple(messages or ()))
 
     def __repr__(self) -> str:
         return f"<CaveAgent with {self.model!r:.100}, {len(self.messages)} messages>"
@@ -190,6 +207,37 @@ class CaveAgent(SubAgent):
     def messages(self) -> list[Message]:
         """A copy of the conversation as the model gets it."""
         return list(self._core.messages)
+
+    @property
+    def transcript(self) -> list[Message]:
+        """The conversation in its parts: tasks, blocks, outputs, answers, each with its `kind`.
+
+        `CaveAgent(messages=agent.transcript)` goes on with it as this agent does; of `messages`, which joins what one
+        side said in turn, the parts cannot be told apart.
+        """
+        return list(self._core.transcript)
+
+    def add_message(self, message: Message) -> None:
+        """Goes on with what was said elsewhere: by the user, or in the model's place.
+
+        Raises AgentBusyError during a task, UsageError for what is no Message.
+        """
+        if not isinstance(message, Message):
+            raise UsageError(f"a message is a cenote.models.Message, not {type(message).__name__}")
+        if self._busy:
+            raise AgentBusyError
+        self._core.add_message(message)
+
+    def resume(self, messages: Iterable[Message]) -> None:
+        """Goes on with another conversation, as one that is made with `messages=` does.
+
+        Raises AgentBusyError during a task, UsageError for what are no Messages.
+        """
+        given = list(messages)
+        _check_messages(given)
+        if self._busy:
+            raise AgentBusyError
+        self._core.resume(given)
 
     @property
     def variable_names(self) -> tuple[str, ...]:
@@ -305,6 +353,7 @@ class CaveAgent(SubAgent):
             run_time=self._bounds.run_time,
             answer_time=self._bounds.answer_time,
             catches=self._stops,
+            summariser=self._summariser,
         )
         return Run(self._core, world)
 
@@ -319,6 +368,7 @@ class CaveAgent(SubAgent):
     async def _events(self, run: Run, task: str) -> AsyncGenerator[Event, None]:
         self._busy = True
         try:
+            await self._fit()
             async with aclosing(run.events(task)) as events:
                 async for event in events:
                     log_event(event, self._log_level)
@@ -327,6 +377,16 @@ class CaveAgent(SubAgent):
                     yield event
         finally:
             self._busy = False
+
+    async def _fit(self) -> None:
+        """Takes the size of the window from the model's server, where it was not set and the server says it."""
+        limits = getattr(self.model, "limits", None)
+        if not self._asks_window or not callable(limits):
+            return
+        self._asks_window = False
+        window = (await limits()).context_window
+        if window is not None and window >= MIN_WINDOW:
+            self._core.fit(window)
 
 
 def _in_event_loop() -> bool:
@@ -349,7 +409,11 @@ def _check(
     if on_error not in ("keep", "rollback"):
         raise UsageError(f'on_error is "keep" or "rollback", not {on_error!r:.100}')
     check_seconds(timeout, "max_exec_timeout")
-    for message in _listed(messages, "messages"):
+    _check_messages(_listed(messages, "messages"))
+
+
+def _check_messages(messages: Iterable[object]) -> None:
+    for message in messages:
         if not isinstance(message, Message):
             raise UsageError(
                 f"messages are cenote.models.Message objects, not {type(message).__name__}; "
@@ -361,6 +425,16 @@ def _check_texts(**given: object) -> None:
     for name, text in given.items():
         if not isinstance(text, str):
             raise UsageError(f"{name} is a text, not {text!r:.100}")
+
+
+def _outputs_of(prefix: str | None, messages: Sequence[Message] | None) -> KeptOutputs:
+    if prefix is None:
+        return KeptOutputs()
+    if not isinstance(prefix, str):
+        raise UsageError(
+            f"output_variables is the beginning of a name, such as '_output', not {prefix!r:.100}"
+        )
+    return OutputVariables(prefix, highest_number(prefix, (message.content for message in messages or ())))
 
 
 def _listed(given: Iterable[_T] | None, name: str) -> list[_T]:

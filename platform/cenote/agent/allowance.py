@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Sequence
 
 from cenote.models import Message, Model, ModelError, ModelTurn
 from cenote.models.base import ReasoningModel, closing, reasoned
+from cenote.models.server_limits import ModelLimits
 from cenote.models.turn import ReasonedChunk
 from cenote_security.errors import UsageError
 
@@ -26,6 +27,9 @@ class Allowance(ReasoningModel):
         self._model = model
         self._max_tokens = max_tokens
         self._spent = 0
+
+    async def limits(self) -> ModelLimits:
+        return await self._model.limits()
 
     def redact(self, text: str) -> str:
         return self._model.redact(text)

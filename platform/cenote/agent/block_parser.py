@@ -20,17 +20,17 @@ ALIASES = frozenset(
 )
 """Names that models give to blocks of Python."""
 
-_OPENING = re.compile(rf" {{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<info>.{{0,{_MAX_INFO}}})")
+_OPENING = re.compile(rf"[ \t]{{0,{_MAX_INDENT}}}(?P<fence>`{{3,}}|~{{3,}})(?P<info>.{{0,{_MAX_INFO}}})")
 # Models also open a block right behind their text ("Let me look:```python"). Only the bare language may follow.
 _LATE_OPENING = re.compile(r"(?<!`)(?P<fence>`{3,})(?P<info>[ \t]{0,8}[\w+-]{1,40}[ \t]{0,8})\Z")
 # What may still become one of the two when more of the line arrives, its carriage return included.
 _MAY_OPEN = re.compile(
-    rf" {{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
+    rf"[ \t]{{0,{_MAX_INDENT}}}(?:`{{0,2}}|~{{0,2}}|`{{3,}}[^`]{{0,{_MAX_INFO + 1}}}|~{{3,}}.{{0,{_MAX_INFO + 1}}})"
 )
 _MAY_OPEN_LATE = re.compile(r"(?<!`)(?:`{1,2}|`{3,}[ \t]{0,8}[\w+-]{0,40}[ \t]{0,8}\r?)\Z")
 _CLOSING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})[ \t]*")
 # Python knows no backticks: outside of a literal, a fence ends the code whatever follows it, or stands before it.
-_CLOSING_OF_CODE = re.compile(r" {0,16}(?P<fence>`{3,}).*")
+_CLOSING_OF_CODE = re.compile(r"[ \t]{0,16}(?P<fence>`{3,}).*")
 _CLOSING_BEHIND = re.compile(r"(?P<code>.*[^`\s].*?)[ \t]*(?P<fence>`{3,})[ \t]*(?:<[^<>]{1,40}>[ \t]*)*")
 _LANGUAGE = re.compile(r"[\s{.]*([\w+-]+)")
 

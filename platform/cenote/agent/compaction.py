@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 from cenote.agent import prompts, shortening
 from cenote.agent.bounds import AnswerMeter, Bounds, RunStoppedError
@@ -29,6 +31,7 @@ from cenote.agent.history import Entry
 from cenote.agent.ledger import Ledger
 from cenote.models.messages import Message
 from cenote.models.turn import Ending, ending_of
+from cenote_security.errors import UsageError
 
 TRIGGER = 0.8
 """Share of the window at which room is made: the rest is for the answer and for errors of counting."""
@@ -49,6 +52,45 @@ _REGROWTH = 1.1
 """How much a conversation that could not be made short enough grows before that is tried again."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionPolicy:
+    """When and how a conversation is made shorter.
+
+    trigger: share of the context window at which it is. target: share to come down to.
+    kept_steps: last steps that stay word for word as long as that does.
+    summarise: whether the model is asked for a summary; else what is oldest is dropped, when steps as lines are not
+        short enough.
+    model: who summarises; None for the agent's own.
+    count_tokens: how many tokens a text has; None for the tokenizer that fits the model best. It also counts what
+        no server reports, and what limits of tokens are about.
+
+    Raises UsageError for settings that make no sense.
+    """
+
+    trigger: float = TRIGGER
+    target: float = TARGET
+    kept_steps: int = KEPT_STEPS
+    summarise: bool = True
+    model: Any = None  # a Model; its class would bring along what does I/O
+    count_tokens: Callable[[str], int] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("trigger", "target"):
+            share = getattr(self, name)
+            if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share <= 1:
+                raise UsageError(
+                    f"{name} is a share of the window, above 0 and at most 1, not {share!r:.100}"
+                )
+        if self.target > self.trigger:
+            raise UsageError(f"target is at most trigger, not {self.target:g} with {self.trigger:g}")
+        if isinstance(self.kept_steps, bool) or not isinstance(self.kept_steps, int) or self.kept_steps < 1:
+            raise UsageError(f"kept_steps is a number of steps, at least 1, not {self.kept_steps!r:.100}")
+        if self.model is not None and not callable(getattr(self.model, "stream", None)):
+            raise UsageError(f"model is a model, such as LiteLLMModel(...), not {type(self.model).__name__}")
+        if self.count_tokens is not None and not callable(self.count_tokens):
+            raise UsageError(f"count_tokens is a function of a text, not {self.count_tokens!r:.100}")
+
+
 class Compaction:
     """Three tiers, each costing more than the one before: outputs are put away where code can read them; steps
     become lines; the model summarises. Where it cannot, what is oldest is dropped. The state itself is safe in
@@ -56,26 +98,36 @@ class Compaction:
     """
 
     def __init__(
-        self, conversation: Conversation, counter: Counter, window: int, bounds: Bounds | None = None
+        self,
+        conversation: Conversation,
+        counter: Counter,
+        window: int,
+        bounds: Bounds | None = None,
+        policy: CompactionPolicy | None = None,
     ) -> None:
         self._bounds = bounds or Bounds()
+        self._policy = policy or CompactionPolicy()
         self._conversation = conversation
         self._counter = counter
         self._window = window
         self._failures = 0
         self._floor = 0
 
+    def fit(self, window: int) -> None:
+        """The model's window has so many tokens."""
+        self._window = window
+
     def make_room(self, ledger: Ledger) -> Flow[None]:
         """Compact the conversation if it has come near the window's end."""
-        limit = max(int(self._window * TRIGGER), int(self._floor * _REGROWTH))
+        limit = max(int(self._window * self._policy.trigger), int(self._floor * _REGROWTH))
         if self._conversation.exceeds(limit):
-            yield from self._compact(int(self._window * TARGET), ledger)
+            yield from self._compact(int(self._window * self._policy.target), ledger)
 
     def after_refusal(self, ledger: Ledger) -> Flow[bool]:
         """Compact a conversation that the model found too long, whatever was counted; False if that is impossible."""
         tokens = self._conversation.tokens()
         self._window = min(self._window, tokens)
-        return (yield from self._compact(int(tokens * TARGET), ledger))
+        return (yield from self._compact(int(tokens * min(self._policy.target, TARGET)), ledger))
 
     def _compact(self, target: int, ledger: Ledger) -> Flow[bool]:
         before = self._conversation.tokens()
@@ -90,8 +142,8 @@ class Compaction:
         """Go through the tiers until the conversation is short enough; gives what was done."""
         done = []
         tiers: list[tuple[str, Callable[[], Flow[bool]]]] = [
-            ("outputs put away", lambda: self._put_outputs_away(KEPT_STEPS)),
-            ("steps shortened to lines", lambda: self._condense(KEPT_STEPS)),
+            ("outputs put away", lambda: self._put_outputs_away(self._policy.kept_steps)),
+            ("steps shortened to lines", lambda: self._condense(self._policy.kept_steps)),
             ("summarised", lambda: self._summarise(ledger)),
             ("oldest dropped", lambda: self._drop(1)),
             ("last outputs put away", lambda: self._put_outputs_away(0)),
@@ -128,7 +180,7 @@ class Compaction:
 
     def _summarise(self, ledger: Ledger) -> Flow[bool]:
         old, recent = shortening.split(self._conversation.entries, keep=1)
-        if not old or self._failures >= MAX_FAILURES:
+        if not old or not self._policy.summarise or self._failures >= MAX_FAILURES:
             return False
         summary = yield from self._ask_for_summary(old, ledger)
         if not summary:
@@ -159,7 +211,7 @@ class Compaction:
         meter = self._meter(messages, ledger)
         if meter is None:
             return ""
-        yield StartTurn(messages)
+        yield StartTurn(messages, is_summary=True)
         text = ""
         while True:
             if meter.is_too_long or meter.is_unaffordable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cenote.agent.history import Entry, keep_last, to_messages
+from cenote.agent.history import Entry, keep_last, to_messages, to_transcript
 from cenote.models.messages import Message
 from cenote.models.usage import TokenUsage
 
@@ -54,6 +54,9 @@ class Conversation:
 
     def messages(self) -> tuple[Message, ...]:
         return to_messages(self.system, self.entries)
+
+    def transcript(self) -> tuple[Message, ...]:
+        return to_transcript(self.system, self.entries)
 
     def exceeds(self, tokens: int) -> bool:
         """Whether the conversation is longer than so many tokens.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cenote.agent import prompts
 from cenote.agent.bounds import MAX_REPEATS, Bounds, RunStoppedError
 from cenote.agent.cell import CellRunner, CellSettings
-from cenote.agent.compaction import Compaction
+from cenote.agent.compaction import Compaction, CompactionPolicy
 from cenote.agent.conversation import Conversation, Counter
 from cenote.agent.events import EventType, news
 from cenote.agent.exchange import Exchange
@@ -27,6 +27,10 @@ from cenote_security.errors import UsageError
 
 MIN_HISTORY = 4
 
+MIN_WINDOW = 1000
+DEFAULT_WINDOW = 128_000
+"""Tokens of the context window, where neither its user nor the model's server says how many there are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoreSettings:
@@ -37,20 +41,25 @@ class CoreSettings:
     max_steps: int = 10
     max_history: int | None = None
     max_exec_output: int = 8000
-    context_window: int = 128_000
+    exec_output_preview: int | None = None
+    context_window: int = DEFAULT_WINDOW
     namespace_delta: bool = False
     has_labels: bool = False
     max_rollbacks: int = 0
     patches: bool = False
     bounds: Bounds = field(default_factory=Bounds)
     stops_on_model_error: bool = False
+    compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
 
     def __post_init__(self) -> None:
-        least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": 1000}
+        least = {"max_steps": 1, "max_rollbacks": 0, "max_exec_output": 100, "context_window": MIN_WINDOW}
         for name, minimum in least.items():
             given = getattr(self, name)
             if not isinstance(given, int) or given < minimum:
                 raise UsageError(f"{name} must be at least {minimum}, not {given!r}")
+        preview = self.exec_output_preview
+        if preview is not None and (not isinstance(preview, int) or preview < 100):
+            raise UsageError(f"exec_output_preview must be at least 100 or None, not {preview!r}")
         if self.max_history is not None and not (
             isinstance(self.max_history, int) and self.max_history >= MIN_HISTORY
         ):
@@ -70,7 +79,9 @@ class AgentCore:
         self._count = count
         counter = Counter(count=count)
         self._conversation = Conversation(counter, from_messages(messages), settings.max_history)
-        self._compaction = Compaction(self._conversation, counter, settings.context_window, settings.bounds)
+        self._compaction = Compaction(
+            self._conversation, counter, settings.context_window, settings.bounds, settings.compaction
+        )
         languages = [settings.prompt.python_block_identifier, *([LANGUAGE] if settings.patches else [])]
         self._turns = TurnTaker(self._conversation, self._compaction, counter, settings.bounds, *languages)
         cells = CellSettings(
@@ -80,7 +91,8 @@ class AgentCore:
             max_rollbacks=settings.max_rollbacks,
             patches=settings.patches,
         )
-        self._exchange = Exchange(self._conversation, settings.max_exec_output)
+        self._exchange = Exchange(self._conversation, settings.max_exec_output, settings.exec_output_preview)
+        self._exchange.number_on(_blocks_in(self._conversation.entries))
         self._cells = CellRunner(self._exchange, cells)
         self._patches = PatchRunner(self._exchange)
         self._said = ""  # the last that the model has said in this run
@@ -95,13 +107,40 @@ class AgentCore:
         """The conversation as the model gets it, system prompt first once a run has begun."""
         return self._conversation.messages()
 
+    @property
+    def transcript(self) -> tuple[Message, ...]:
+        """The conversation in its parts, each a message of its own, with its kind."""
+        return self._conversation.transcript()
+
+    def resume(self, messages: Sequence[Message]) -> None:
+        """Goes on with another conversation, whose blocks have numbers after those of this one."""
+        self._conversation.system, self._conversation.entries = "", ()
+        self._conversation.add(*from_messages(messages, self._exchange.blocks))
+        self._exchange.number_on(max(self._exchange.blocks, _blocks_in(self._conversation.entries)))
+        self._known, self._first = "", None
+
+    def add_message(self, message: Message) -> None:
+        """Goes on with what somebody has said between tasks. A system message takes the place of the prompt until
+        the next task begins."""
+        if message.role == "system":
+            self._conversation.system = message.content
+            return
+        entries = from_messages([message], self._exchange.blocks)
+        self._exchange.number_on(max(self._exchange.blocks, _blocks_in(entries)))
+        self._conversation.add(*entries)
+
+    def fit(self, window: int) -> None:
+        """The model's context window has so many tokens."""
+        self._settings = replace(self._settings, context_window=window)
+        self._compaction.fit(window)
+
     def branch(self) -> AgentCore:
         """A copy that goes its own way: the same settings, and what was said so far."""
         branch = AgentCore(self._settings, self._count)
         branch._conversation.system = self._conversation.system
         branch._conversation.entries = self._conversation.entries
         branch._found, branch._known, branch._first = self._found, self._known, self._first
-        branch._exchange.number_on(self._exchange)
+        branch._exchange.number_on(self._exchange.blocks)
         return branch
 
     def run(self, task: str, now: datetime, name: str = "") -> Flow[AgentResponse]:
@@ -211,6 +250,10 @@ class AgentCore:
             stop_reason=reason,
             model_error=failure,
         )
+
+
+def _blocks_in(entries: Sequence[Entry]) -> int:
+    return max((entry.cell for entry in entries), default=0)
 
 
 _STATUS = {

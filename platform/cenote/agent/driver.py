@@ -75,7 +75,7 @@ class World:
     """What an agent acts on. reversible: the runtime, where its states are gone back to. labels: the model's own.
 
     run_time, answer_time: seconds for a run, and for one answer of the model. catches: whether failures of a model
-    that are no ModelError end a run as those do.
+    that are no ModelError end a run as those do. summariser: who is asked for summaries; None for the model.
     """
 
     model: Model
@@ -88,6 +88,7 @@ class World:
     run_time: float | None = None
     answer_time: float | None = None
     catches: bool = False
+    summariser: Model | None = None
 
 
 class Run:
@@ -125,7 +126,13 @@ class Run:
                     late = True
             elapsed = time.monotonic() - self._started
             self.response = response = replace(response, elapsed=elapsed)
-            yield StoppedEvent(response.stop_reason, response.steps_taken, elapsed, response.token_usage)
+            yield StoppedEvent(
+                response.stop_reason,
+                response.steps_taken,
+                elapsed,
+                response.token_usage,
+                response.model_error,
+            )
         finally:
             flow.close()
             await self._close_stream()
@@ -162,9 +169,10 @@ class Run:
     async def _carry_out(self, command: Command) -> Happening | None:
         runtime = self._world.runtime
         match command:
-            case StartTurn(messages):
+            case StartTurn(messages, is_summary):
                 self._turn_started = time.monotonic()
-                self._stream = _opened(self._world.model, messages)
+                model = self._world.summariser if is_summary else None
+                self._stream = _opened(model or self._world.model, messages)
                 return None
             case NextChunk():
                 return await self._next_chunk()
@@ -181,8 +189,7 @@ class Run:
                 return await self._look()
             case KeepOutput(cell, text):
                 self._world.outputs.keep(cell, text)
-                reader = await install(runtime, self._world.outputs.read_output, "pure")
-                return Kept(f"{reader}({cell})")
+                return Kept(await self._world.outputs.handle(runtime, cell))
             case SettleSkills():
                 return Settled(await self._world.skills.settle())
             case SettleLabels():

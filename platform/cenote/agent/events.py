@@ -132,18 +132,24 @@ class MaxStepsReachedEvent(_TypedEvent):
 
 
 class StoppedEvent(_TypedEvent):
-    """The end of a run. steps: how many it took. elapsed: seconds. usage: tokens of all its model calls."""
+    """The end of a run. steps: how many it took. elapsed: seconds. usage: tokens of all its model calls.
 
-    __slots__ = ("elapsed", "steps", "stop_reason", "usage")
+    model_error: what the model failed with, as type and message, where that ended it.
+    """
+
+    __slots__ = ("elapsed", "model_error", "steps", "stop_reason", "usage")
     kind = EventType.STOPPED
 
-    def __init__(self, stop_reason: StopReason, steps: int, elapsed: float, usage: TokenUsage) -> None:
+    def __init__(
+        self, stop_reason: StopReason, steps: int, elapsed: float, usage: TokenUsage, model_error: str = ""
+    ) -> None:
         super().__init__(stop_reason.value)
         for name, value in (
             ("stop_reason", stop_reason),
             ("steps", steps),
             ("elapsed", elapsed),
             ("usage", usage),
+            ("model_error", model_error),
         ):
             object.__setattr__(self, name, value)
 
@@ -151,9 +157,10 @@ class StoppedEvent(_TypedEvent):
     steps: int
     elapsed: float
     usage: TokenUsage
+    model_error: str
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.stop_reason, self.steps, self.elapsed, self.usage)
+        return type(self), (self.stop_reason, self.steps, self.elapsed, self.usage, self.model_error)
 
 
 _CLASSES = {kind.kind: kind for kind in _TypedEvent.__subclasses__() if kind is not StoppedEvent}

@@ -6,27 +6,31 @@ from cenote.agent import prompts
 from cenote.agent.conversation import Conversation
 from cenote.agent.events import EventType, news
 from cenote.agent.flow import Emit, Flow, KeepOutput, Kept, ask
-from cenote.agent.history import Entry, Kind
+from cenote.agent.history import Entry, Kind, shorten
 from cenote.agent.observation import cut
 from cenote_security.printable import printable
 
-_MAX_BRIEF = 100
-"""Characters of the short form of a block or its output."""
-
 
 class Exchange:
-    """Adds blocks and outputs to a conversation, in turns. max_output: characters that the model is shown of one."""
+    """Adds blocks and outputs to a conversation, in turns. max_output: characters of one output
+    that the model is shown; preview: of one that is longer."""
 
-    def __init__(self, conversation: Conversation, max_output: int) -> None:
+    def __init__(self, conversation: Conversation, max_output: int, preview: int | None = None) -> None:
         self._conversation = conversation
         self._max_output = max_output
+        self._preview = max_output if preview is None else min(preview, max_output)
         self._blocks = 0
         self.outcome: tuple[str, ...] = ()
         """What came of the last block, in full: equal where nothing is different."""
 
-    def number_on(self, other: Exchange) -> None:
-        """Its blocks are numbered on behind the other's, of which its conversation is a copy."""
-        self._blocks = other._blocks
+    @property
+    def blocks(self) -> int:
+        """How many blocks have numbers."""
+        return self._blocks
+
+    def number_on(self, blocks: int) -> None:
+        """So many blocks of the conversation have numbers already."""
+        self._blocks = blocks
 
     def said(self, answer: str, headline: str) -> None:
         """The model answered with a block. headline: what says most about it."""
@@ -57,17 +61,12 @@ class Exchange:
         if len(text) <= self._max_output:
             return text, False
         kept = yield from ask(KeepOutput(self._blocks, text), Kept)
-        return cut(text, self._max_output, kept.handle), True
+        return cut(text, self._preview, kept.handle), True
 
     def _add(self, kind: Kind, text: str, brief: str) -> None:
-        self._conversation.add(Entry(kind=kind, text=text, cell=self._blocks, brief=_shorten(brief)))
+        self._conversation.add(Entry(kind=kind, text=text, cell=self._blocks, brief=shorten(brief)))
 
 
 def lines(*parts: str) -> str:
     """Those that are not empty, one under the other."""
     return "\n".join(part for part in parts if part)
-
-
-def _shorten(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _MAX_BRIEF else line[: _MAX_BRIEF - 3] + "..."

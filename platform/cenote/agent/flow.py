@@ -43,9 +43,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class StartTurn:
-    """Send these messages to the model. Nothing comes back."""
+    """Send these messages to the model. Nothing comes back. is_summary: they ask for a summary."""
 
     messages: tuple[Message, ...]
+    is_summary: bool = False
 
 
 @dataclass(frozen=True, slots=True)

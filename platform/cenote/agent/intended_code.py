@@ -122,11 +122,12 @@ def without_end_tokens(text: str) -> str:
 
 
 def source_of(code: str) -> str:
-    """Code as it can be run: of a session that was written down with its prompts, what was typed in."""
+    """Code as it can be run: of a session that was written down with its prompts, what was typed in; of a block that
+    is indented as a whole, as in a list, without that indent."""
     lines = code.split("\n")
     first = next((line for line in lines if line.strip()), "")
     if not first.lstrip().startswith(">>>"):
-        return code
+        return dedent(code) if first[:1].isspace() else code
     typed = [line.lstrip() for line in lines]
     return "\n".join(line[4:] for line in typed if line.startswith((">>>", "...")))
 

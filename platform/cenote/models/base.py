@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from cenote.models.errors import ModelResponseError
 from cenote.models.messages import Message
+from cenote.models.server_limits import ModelLimits
 from cenote.models.turn import ModelChunk, ModelTurn, ReasonedChunk
 
 _logger = logging.getLogger("cenote.models")
@@ -96,6 +97,10 @@ class Model(ABC):
                 if isinstance(chunk, ModelTurn):
                     return chunk
         raise ModelResponseError(f"{type(self).__name__}.stream ended without a ModelTurn")
+
+    async def limits(self) -> ModelLimits:
+        """What its server says of its limits, if anything. Raises nothing: a call tells what is wrong."""
+        return ModelLimits()
 
     def redact(self, text: str) -> str:
         """`text` without the credentials of this model, for whoever writes it down."""

@@ -36,6 +36,11 @@ _ABOUT_URL: Final = "check the base URL; many end in /v1"
 _ABOUT_RATE: Final = "the provider limits the rate: wait, ask less at once, or have the limit raised there"
 
 
+def about_credit(text: str) -> bool:
+    """Whether a provider says that the account has no credit left."""
+    return _CREDIT.search(text) is not None
+
+
 class ModelError(CenoteError):
     """A model call failed.
 

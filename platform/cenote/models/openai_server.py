@@ -18,9 +18,10 @@ from cenote.models.messages import Message
 from cenote.models.refusal import read_refusal
 from cenote.models.remote import RemoteModel
 from cenote.models.request_parameters import check_parameters, one_address
-from cenote.models.response_body import read_answer, read_error
+from cenote.models.response_body import read_answer, read_error, read_page
 from cenote.models.retry import RetryPolicy, retry_after
 from cenote.models.retrying import Waits
+from cenote.models.server_limits import ModelLimits, pages, read_limits
 from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
     import httpx
 
 OPENAI_URL = "https://api.openai.com/v1"
+
+LIMITS_TIMEOUT = 5.0
+"""Seconds for a page that says what a model's limits are. They are worth no more."""
+
+MAX_LIMITS_PAGE = 8 * 2**20
+"""Bytes of such a page; OpenRouter's list of models has half a MiB."""
 
 _SETTINGS = (
     "api_key",
@@ -114,6 +121,7 @@ class OpenAIServerModel(RemoteModel):
         self._parameters = parameters
         self._connect_timeout = connect_timeout
         self._trust_env = trust_env
+        self._limits: ModelLimits | None = None
         self._tls: ssl.SSLContext | None = (
             None  # made at the first request: loading the certificates takes time
         )
@@ -147,6 +155,41 @@ class OpenAIServerModel(RemoteModel):
         except httpx.RequestError as error:
             # `from None`: the original carries the request, and with it the key.
             raise self._unavailable(error) from None
+
+    async def limits(self) -> ModelLimits:
+        """What the server says, asked once: `/models`, `/props` of llama.cpp, pages of LM Studio and Ollama.
+
+        OpenAI itself is not asked: it does not say.
+        """
+        if self._limits is None:
+            known = ModelLimits()
+            for page in () if self._base_url == OPENAI_URL else pages(self._base_url):
+                found = read_limits(await self._page(page), self.model_id)
+                known = ModelLimits(
+                    known.context_window or found.context_window, known.max_output or found.max_output
+                )
+                if known.context_window is not None:
+                    break
+            self._limits = known
+        return self._limits
+
+    async def _page(self, url: str) -> object:
+        """A page that a server may have; None where it has none, or does not answer soon."""
+        import asyncio
+
+        import httpx
+
+        try:
+            async with (
+                asyncio.timeout(LIMITS_TIMEOUT),
+                released(self._client()) as client,
+                released(client.stream("GET", url, headers=self._headers())) as response,
+            ):
+                if response.status_code != 200:
+                    return None
+                return json.loads(await read_page(response, MAX_LIMITS_PAGE))
+        except (httpx.HTTPError, TimeoutError, ValueError, RecursionError):
+            return None
 
     def _has_key(self) -> bool:
         named = {name.lower() for name in self._credentials.extra}

@@ -11,6 +11,7 @@ from cenote.models.base import Model, ReasoningModel, closing, reasoned
 from cenote.models.errors import ReplayMismatchError, ScriptExhaustedError
 from cenote.models.messages import Message
 from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
+from cenote.models.server_limits import ModelLimits
 from cenote.models.turn import ModelChunk, ModelTurn, ReasonedChunk, check_chunk_size, cut
 from cenote_security.errors import UsageError
 
@@ -86,6 +87,9 @@ class RecordingModel(ReasoningModel):
 
     def __repr__(self) -> str:
         return f"RecordingModel({str(self._path)!r}, {self._model!r})"
+
+    async def limits(self) -> ModelLimits:
+        return await self._model.limits()
 
     def redact(self, text: str) -> str:
         return self._model.redact(text)

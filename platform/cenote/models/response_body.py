@@ -48,6 +48,12 @@ async def read_error(response: httpx.Response) -> str:
     return body.decode("utf-8", "replace")
 
 
+async def read_page(response: httpx.Response, limit: int) -> str:
+    """A page of bounded size. What is beyond that, or was lost on the way, is left out."""
+    body, _ = await _read(response, limit)
+    return body.decode("utf-8", "replace")
+
+
 async def _whole(response: httpx.Response, completion: Completion) -> list[str | ReasoningDelta]:
     body, failure = await _read(response, MAX_ANSWER)
     if _is_markup(body):

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
     from cenote.runtime.files import AsyncFiles, AsyncFileWatch, Files, FileWatch
     from cenote.runtime.final_state import FinalState
     from cenote.runtime.injectables import Function, Injectable, Type, Variable
+    from cenote.runtime.ipython_runtime import (
+        CellError,
+        ErrorFeedbackMode,
+        IPyKernelRuntime,
+        IPythonRuntime,
+        RuntimeExecutionError,
+        RuntimeStateLostError,
+        TextResult,
+    )
     from cenote.runtime.merging import Merge, MergeConflictError
     from cenote.runtime.process import AsyncProcess, AsyncProcessStream, Process, ProcessStream
     from cenote.runtime.processes import ProcessResult
@@ -67,6 +76,15 @@ _NAMES = {
         "Type",
         "Variable",
     ),
+    "cenote.runtime.ipython_runtime": (
+        "CellError",
+        "ErrorFeedbackMode",
+        "IPyKernelRuntime",
+        "IPythonRuntime",
+        "RuntimeExecutionError",
+        "RuntimeStateLostError",
+        "TextResult",
+    ),
     "cenote.runtime.merging": (
         "Merge",
         "MergeConflictError",
@@ -117,6 +135,7 @@ __all__ = [
     "AsyncProcess",
     "AsyncProcessStream",
     "AsyncPythonRuntime",
+    "CellError",
     "CellUsage",
     "CheckpointDamagedError",
     "CheckpointError",
@@ -124,6 +143,7 @@ __all__ = [
     "CheckpointRefusedError",
     "CheckpointStore",
     "Decision",
+    "ErrorFeedbackMode",
     "ErrorInfo",
     "ExecutionResult",
     "Fidelity",
@@ -138,6 +158,8 @@ __all__ = [
     "IncompleteForkError",
     "IncompleteRestoreError",
     "Injectable",
+    "IPyKernelRuntime",
+    "IPythonRuntime",
     "JailStatus",
     "Merge",
     "MergeConflictError",
@@ -150,11 +172,14 @@ __all__ = [
     "ProcessStream",
     "PythonRuntime",
     "Rollback",
+    "RuntimeExecutionError",
+    "RuntimeStateLostError",
     "SnapshotInfo",
     "Span",
     "StoreBusyError",
     "StoreFailedError",
     "StoreTakenError",
+    "TextResult",
     "Type",
     "Variable",
     "VariableInfo",

@@ -11,6 +11,7 @@ from cenote import tokens
 from cenote.models import Message, Model, ModelError, ModelTurn, TokenUsage, estimate_usage
 from cenote.models.base import ReasoningModel, closing, reasoned
 from cenote.models.prices import Price
+from cenote.models.server_limits import ModelLimits
 from cenote.models.turn import ReasonedChunk, ReasoningDelta
 from cenote.team.budget import Amount, Budget
 
@@ -54,6 +55,9 @@ class MeteredModel(ReasoningModel):
         self._meter = meter
         self._price = price
         self._excess = 1.0
+
+    async def limits(self) -> ModelLimits:
+        return await self._model.limits()
 
     def redact(self, text: str) -> str:
         return self._model.redact(text)
