@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote_security.network import Allow
+from cenote_security.options import Definition, definitions
 from cenote_security.policy import Mount, SandboxPolicy
-
-# Weakest first. `auto` is the best that a machine has, so it may turn out to be what stands before it, never after.
-_ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
-_LIMITS: Final = ("watchdog", "auto", "cgroup")
-
-NOT_COMPARED: Final = frozenset({"env", "preload", "snapshots", "tracking"})
-"""Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it;
-a snapshot is memory and a process like any other; and being watched or not lets nobody out."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weakness:
@@ -85,19 +77,26 @@ def _sees_no_more(wanted: Sequence[Mount], allowed: Sequence[Mount]) -> bool:
     return all((mount.source, mount.target) in (writable if mount.writable else readable) for mount in wanted)
 
 
+def _rule(known: Definition) -> Callable[..., bool] | None:
+    """How values of an option compare; None for one that opens nothing."""
+    if known.option.opens_nothing:
+        return None
+    if known.option.weakest_first:
+        return _as_strong_in(known.option.weakest_first)
+    if known.option.forbids:
+        return _no_less
+    by_class = {Allow: _reaches_no_further, Mount: _sees_no_more}
+    return next((rule for kind, rule in by_class.items() if kind in known.options_classes), _at_most)
+
+
 COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
-    "isolation": _as_strong_in(_ISOLATIONS),
-    "network": _reaches_no_further,
-    "mounts": _sees_no_more,
-    "memory": _at_most,
-    "cpus": _at_most,
-    "processes": _at_most,
-    "disk": _at_most,
-    "noexec": _no_less,
-    "output": _at_most,
-    "cell_timeout": _at_most,
-    "call_timeout": _at_most,
-    "runtime_timeout": _at_most,
-    "limits": _as_strong_in(_LIMITS),
+    known.name: rule
+    # What matters most comes first: walls, then ways out, then amounts.
+    for known in sorted(definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes))
+    if (rule := _rule(known)) is not None
 }
-"""By field: whether what a child wants is within what its parent has. What matters most comes first."""
+"""By option: whether what a child wants is within what its parent has."""
+
+NOT_COMPARED: Final = frozenset(known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing)
+"""What a jail's code finds in its environment or imported already, its client gave it; a snapshot is memory and a
+process like any other; and being watched or not lets nobody out."""
