@@ -11,6 +11,7 @@ from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions
 from cenote_security.policy import Mount, SandboxPolicy
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weakness:
     """The first field in which a policy allows more than another one."""
@@ -85,18 +86,23 @@ def _rule(known: Definition) -> Callable[..., bool] | None:
         return _as_strong_in(known.option.weakest_first)
     if known.option.forbids:
         return _no_less
-    by_class = {Allow: _reaches_no_further, Mount: _sees_no_more}
-    return next((rule for kind, rule in by_class.items() if kind in known.options_classes), _at_most)
+    if Allow in known.options_classes:
+        return _reaches_no_further
+    return _sees_no_more if Mount in known.options_classes else _at_most
 
 
 COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
     known.name: rule
     # What matters most comes first: walls, then ways out, then amounts.
-    for known in sorted(definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes))
+    for known in sorted(
+        definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes)
+    )
     if (rule := _rule(known)) is not None
 }
 """By option: whether what a child wants is within what its parent has."""
 
-NOT_COMPARED: Final = frozenset(known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing)
+NOT_COMPARED: Final = frozenset(
+    known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing
+)
 """What a jail's code finds in its environment or imported already, its client gave it; a snapshot is memory and a
 process like any other; and being watched or not lets nobody out."""

@@ -55,8 +55,8 @@ class Allow(Options):
 
     destinations: Sequence[str] = option(
         help='`"pypi.org"` (port 443), `"example.com:8443"`, `"*.example.com"` (all names below example.com, not '
-        "itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain HTTP is "
-        'for destinations that are listed with their port, such as `"example.com:80"`',
+        "itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain HTTP "
+        'is for destinations that are listed with their port, such as `"example.com:80"`',
         wanted='a list of names, such as Allow(["pypi.org", "*.example.com:443"])',
         valid=bool,
     )
@@ -68,9 +68,7 @@ class Allow(Options):
         above=0,
         at_most=1000,
     )
-    volume: Size = option(
-        "4GiB", help="both directions together over the life of the runtime", unit="bytes"
-    )
+    volume: Size = option("4GiB", help="both directions together over the life of the runtime", unit="bytes")
 
     def __post_init__(self) -> None:
         wrong = self.checked()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
@@ -13,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from cenote_security.errors import UsageError
-from cenote_security.options import Definition, Options, definition
+from cenote_security.options import Definition, Options, cached_by_class, definition
 from cenote_security.problems import Problems
 
 T = TypeVar("T", bound=Options)
@@ -22,7 +21,7 @@ T = TypeVar("T", bound=Options)
 def read(kind: type[T], text: str | bytes) -> T:
     """Raises UsageError with all that is wrong: the sentences of the constructor."""
     try:
-        return _adapter(kind).validate_json(text)
+        read: T = _adapter(kind).validate_json(text)
     except ValidationError as error:
         wrong = Problems()
         found = {_refusal(kind, each): None for each in _telling(error.errors(include_url=False))}
@@ -30,6 +29,7 @@ def read(kind: type[T], text: str | bytes) -> T:
             wrong.note(UsageError(sentence))
         wrong.raise_all()
         raise AssertionError("what pydantic refuses has a reason") from error
+    return read
 
 
 def write(options: Options) -> str:
@@ -47,13 +47,12 @@ def _data(value: object) -> object:
     return str(value) if isinstance(value, PurePath) else value
 
 
-@functools.cache
 def schema(kind: type[Options]) -> dict[str, Any]:
     return _adapter(kind).json_schema()
 
 
-@functools.cache
-def _adapter(kind: type[T]) -> TypeAdapter[T]:
+@cached_by_class
+def _adapter(kind: type[Any]) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 

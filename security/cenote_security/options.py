@@ -13,12 +13,26 @@ import math
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
-from typing import Any, ClassVar, Final, Literal, NoReturn, Self, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NoReturn,
+    Self,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from cenote_security.errors import UsageError
 from cenote_security.printable import shown_size
 from cenote_security.problems import Problems
 from cenote_security.size import Size, parse_size
+
+R = TypeVar("R")
 
 _KEY: Final = "option"
 _SHOWN: Final = 200
@@ -62,6 +76,11 @@ class Option:
     not_for_tenants: tuple[str, ...] = ()
 
 
+def cached_by_class(function: Callable[[type[Any]], R]) -> Callable[[type[Any]], R]:
+    """Its results are computed once for each class."""
+    return functools.cache(function)  # type: ignore[return-value]  # mypy takes classes for unhashable
+
+
 def option(
     default: Any = MISSING, /, *, default_factory: Any = MISSING, is_hashed: bool = True, **facts: Any
 ) -> Any:
@@ -94,7 +113,11 @@ class Options:
         wrong = Problems()
         for name, default, plain_default in _defaults(type(self)):
             value = getattr(self, name)
-            if value is default or (default is dict and type(value) is dict and not value):
+            if (
+                value is default
+                or value is plain_default
+                or (default is dict and type(value) is dict and not value)
+            ):
                 plain = plain_default
             else:
                 try:
@@ -105,6 +128,22 @@ class Options:
             if plain is not value:
                 object.__setattr__(self, name, plain)
         return wrong
+
+    @classmethod
+    def from_changes(cls, changes: Mapping[str, Any]) -> Self:
+        """What `changes` gave, in another process that trusts this one: nothing is checked again."""
+        made = cls.__new__(cls)
+        for name, _, plain_default in _defaults(cls):
+            object.__setattr__(made, name, changes.get(name, plain_default))
+        return made
+
+    def changes(self) -> dict[str, Any]:
+        """The options that are not as by default, in their plain form."""
+        return {
+            name: value
+            for name, _, plain_default in _defaults(type(self))
+            if (value := getattr(self, name)) is not plain_default and value != plain_default
+        }
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
@@ -168,7 +207,11 @@ class Definition:
                 self.refuse(value)
         if not any(_is_a(part, value) for part in self.parts):
             self.refuse(value)
-        if isinstance(value, int | float) and not isinstance(value, bool) and not self._is_within_bounds(value):
+        if (
+            isinstance(value, int | float)
+            and not isinstance(value, bool)
+            and not self._is_within_bounds(value)
+        ):
             self.refuse(value)
         if self.option.valid is not None and value is not None and not self.option.valid(value):
             self.refuse(value)
@@ -193,10 +236,16 @@ class Definition:
         given = repr(value)
         if len(given) > _SHOWN:
             given = f"{given[:_SHOWN]}..."
-        why = f": {self.option.why}" if self.option.why else ""
+        why = f": {why}" if (why := self._why(value)) else ""
         if self.choices:
-            return f"unknown {self.name} {given}; use {_either(self.choices)}{why}"
+            return f"unknown {self.name} {given}; use {either(self.choices)}{why}"
         return f"{self.name} is {self.wanted}, not {given}{why}"
+
+    def _why(self, value: object) -> str:
+        most = self.option.at_most
+        if isinstance(value, int) and self.is_size and most is not None and value > most:
+            return "no machine has so many bytes" if most >= _ABSURD else ""
+        return self.option.why
 
     @property
     def wanted(self) -> str:
@@ -211,8 +260,16 @@ class Definition:
         kind = next(part for part in self.parts if part is not type(None))
         if self.is_size or known.unit == "bytes":
             least = f" of at least {shown_size(int(known.at_least))}" if known.at_least else ""
-            most = f", at most {shown_size(int(known.at_most))}" if known.at_most and known.at_most < _ABSURD else ""
-            return f'a size{least}{most} (bytes, or text such as "512MiB")' if self.is_size else f"bytes{least}{most}"
+            most = (
+                f", at most {shown_size(int(known.at_most))}"
+                if known.at_most and known.at_most < _ABSURD
+                else ""
+            )
+            return (
+                f'a size{least}{most} (bytes, or text such as "512MiB")'
+                if self.is_size
+                else f"bytes{least}{most}"
+            )
         if kind is bool:
             return "True or False"
         if kind not in (int, float):
@@ -237,7 +294,7 @@ class Definition:
         )
 
 
-@functools.cache
+@cached_by_class
 def definitions(kind: type) -> tuple[Definition, ...]:
     """The options of a dataclass, in their order; fields that are none of the user's are left out."""
     hints = get_type_hints(kind)
@@ -255,11 +312,11 @@ def definition(kind: type, name: str) -> Definition:
     import difflib
 
     nearest = difflib.get_close_matches(name, known, n=1)
-    meant = f"did you mean {nearest[0]}?" if nearest else f"use {_either(tuple(known))}"
+    meant = f"did you mean {nearest[0]}?" if nearest else f"use {either(tuple(known))}"
     raise UsageError(f"there is no option {name!r:.100}; {meant}")
 
 
-@functools.cache
+@cached_by_class
 def _by_name(kind: type) -> dict[str, Definition]:
     return {each.name: each for each in definitions(kind)}
 
@@ -272,7 +329,7 @@ def _default(of: Field[Any]) -> Any:
     return of.default if of.default_factory is MISSING else of.default_factory()
 
 
-@functools.cache
+@cached_by_class
 def _defaults(kind: type) -> tuple[tuple[str, Any, Any], ...]:
     """By name: what an option is by default, as written and in its plain form. Annotations are not looked at, which
     takes a millisecond for a policy: most of its options are as by default.
@@ -283,8 +340,9 @@ def _defaults(kind: type) -> tuple[tuple[str, Any, Any], ...]:
 def _written_and_plain(of: Field[Any]) -> tuple[Any, Any]:
     if of.default_factory is dict:
         return dict, types.MappingProxyType({})
-    is_size = isinstance(of.default, str) and of.metadata[_KEY].unit == "bytes"
-    return of.default, parse_size(of.default) if is_size else of.default
+    if isinstance(of.default, str) and of.metadata[_KEY].unit == "bytes":
+        return of.default, parse_size(of.default)
+    return of.default, of.default
 
 
 def check_option(kind: type, name: str, value: object) -> None:
@@ -340,7 +398,8 @@ def _number(number: float) -> str:
     return str(int(number)) if number == int(number) else f"{number:g}"
 
 
-def _either(words: Sequence[str]) -> str:
+def either(words: Sequence[str]) -> str:
+    """`a, b or c`."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
 

@@ -85,9 +85,7 @@ class SandboxPolicy(Options):
         above=0,
         tenants_at_most=1_024,  # in terms that every ledger can count
     )
-    processes: int = option(
-        128, help="processes and threads at once", at_least=8, at_most=MAX_PROCESSES
-    )
+    processes: int = option(128, help="processes and threads at once", at_least=8, at_most=MAX_PROCESSES)
     disk: Size = option(
         "1GiB",
         help="the private working directory and `/tmp` together",
@@ -106,7 +104,8 @@ class SandboxPolicy(Options):
         help="stdout and stderr that are kept of each cell (head and tail; the middle is dropped)",
         unit="bytes",
         at_most=_MAX_BYTES,
-        tenants_at_most=64 * 2**20,  # in the memory of the process that serves the runtime, which is in no quota
+        tenants_at_most=64
+        * 2**20,  # in the memory of the process that serves the runtime, which is in no quota
     )
     cell_timeout: float | None = option(
         None,
@@ -140,7 +139,8 @@ class SandboxPolicy(Options):
     )
     network: Literal["none"] | Allow = option(
         "none",
-        help='`"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; takes `strict`',
+        help='`"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; '
+        "takes `strict`",
         wanted='either "none" or Allow(["pypi.org", ...])',
     )
     env: Mapping[str, str] = option(
@@ -231,4 +231,3 @@ class SandboxPolicy(Options):
 def _is_variable(item: tuple[str, str]) -> bool:
     name, text = item
     return name != "" and "=" not in name and "\0" not in name + text
-

@@ -448,6 +448,6 @@ def hold_of(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:
     amounts = {
         Quota.RUNTIMES: 1,
         Quota.MEMORY: policy.memory_bytes,
-        Quota.CPUS: round(policy.cpus * 1000),
+        Quota.CPUS: policy.millicpus,
     }
     return Hold(key=record.id, tenant=record.tenant, amounts=amounts, lasting=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from cenote_proto.scalars import utf8_text
@@ -59,7 +58,7 @@ def read(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
     return kind(**given)
 
 
-def _value(known: Definition, field: FieldDescriptor, value: Any) -> Any:
+def _value(known: Definition, field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
         return dict(value)
     if field.message_type is not None:
@@ -72,7 +71,7 @@ def _value(known: Definition, field: FieldDescriptor, value: Any) -> Any:
     return None if not value and known.is_optional else value
 
 
-def _pairs(kind: type[Options], message: Message) -> Iterator[tuple[Definition, FieldDescriptor]]:
+def _pairs(kind: type[Options], message: Message) -> Iterator[tuple[Definition, Any]]:
     """The options that the message has fields for."""
     fields = message.DESCRIPTOR.fields_by_name
     for known in definitions(kind):

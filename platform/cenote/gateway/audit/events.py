@@ -121,7 +121,7 @@ def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
         "disk": policy.disk_bytes,
         "output": policy.output_bytes,
         "sha256": policy_digest(policy),
-        "millicpus": int(policy.cpus * 1000),
+        "millicpus": policy.millicpus,
         "processes": policy.processes,
         "cell_timeout_us": _microseconds(policy.cell_timeout),
         "call_timeout_us": _microseconds(policy.call_seconds),
