@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
 
 from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions
@@ -26,7 +26,7 @@ def weakness(child: SandboxPolicy, parent: SandboxPolicy) -> Weakness | None:
 
     What cannot be compared counts as weaker unless it is equal.
     """
-    for field, is_within in COMPARED.items():
+    for field, is_within in compared().items():
         wanted, allowed = getattr(child, field), getattr(parent, field)
         if not is_within(wanted, allowed):
             return Weakness(field=field, allowed=allowed, wanted=wanted)
@@ -91,18 +91,16 @@ def _rule(known: Definition) -> Callable[..., bool] | None:
     return _sees_no_more if Mount in known.options_classes else _at_most
 
 
-COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
-    known.name: rule
-    # What matters most comes first: walls, then ways out, then amounts.
-    for known in sorted(
+@cache
+def compared() -> Mapping[str, Callable[..., bool]]:
+    """By option: whether what a child wants is within what its parent has. What matters most comes first: walls, then
+    ways out, then amounts.
+
+    Not among them is what opens nothing: what a jail's code finds in its environment or imported already, its client
+    gave it; a snapshot is memory and a process like any other; and being watched or not lets nobody out.
+    """
+    by_weight = sorted(
         definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes)
     )
-    if (rule := _rule(known)) is not None
-}
-"""By option: whether what a child wants is within what its parent has."""
-
-NOT_COMPARED: Final = frozenset(
-    known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing
-)
-"""What a jail's code finds in its environment or imported already, its client gave it; a snapshot is memory and a
-process like any other; and being watched or not lets nobody out."""
+    rules = {known.name: _rule(known) for known in by_weight}
+    return {name: rule for name, rule in rules.items() if rule is not None}

@@ -42,15 +42,17 @@ _ABSURD: Final = 2**60
 """Bytes that no machine has: a bound above it is the kernel's, and says nothing to a user."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # each method that is made costs an import its time
 class Option:
     """What is known of an option besides its name, type and default.
 
     at_least, above, at_most: bounds, each for numbers and sizes. unit: "bytes" for a size, "seconds", or a plural.
-    none: what None means, such as "no limit". example: a right value, as code. why: of a bound. valid: more that must
-    hold of a right value; `wanted` says it.
-    flag: the option's name on a command line, where that differs. wire: its name in a message, where that differs.
-    is_inverted: on the wire True is False. is_later: messages without it are older than it is, and mean its default.
+    none: what None means, or 0 where there is no None, such as "no limit". why: of a bound. valid: more that must
+    hold of a right value; wanted: what is said of one, where the type does not say it; example: one, as code.
+    flag, metavar: its name and its value's on a command line; no flag where there is none. flag_scale: what one of it
+    is there.
+    wire: its name in a message, where that differs; is_inverted: there True is False; is_later: messages without it
+    are older, and mean its default.
     weakest_first: of words, how much each forbids. forbids: True allows less than False. opens_nothing: no value of
     it allows more than another. tenants_at_most, not_for_tenants: what tenants of a platform may not have.
     """
@@ -66,6 +68,8 @@ class Option:
     wanted: str = ""
     valid: Callable[[Any], bool] | None = None
     flag: str = ""
+    metavar: str = ""
+    flag_scale: float = 1
     wire: str = ""
     is_inverted: bool = False
     is_later: bool = False
@@ -86,12 +90,15 @@ def option(
 ) -> Any:
     """A field of a frozen dataclass that is an option. facts: of `Option`."""
     known = Option(**facts)
-    described: dict[str, Any] = {_KEY: known, "description": known.help}
-    if known.unit:
-        described["json_schema_extra"] = {"unit": known.unit}
-    if known.unit != "bytes":  # a size may be written as text, which has no order
-        bounds = {"ge": known.at_least, "gt": known.above, "le": known.at_most}
-        described |= {name: bound for name, bound in bounds.items() if bound is not None}
+    extra: dict[str, Any] = {"unit": known.unit} if known.unit else {}
+    described: dict[str, Any] = {_KEY: known, "description": known.help, "json_schema_extra": extra}
+    if known.unit == "bytes":  # a size may be written as text, which has no order
+        bounds, into = {"minimum": known.at_least, "maximum": known.at_most}, extra
+    else:
+        bounds, into = {"ge": known.at_least, "gt": known.above, "le": known.at_most}, described
+    into |= {name: bound for name, bound in bounds.items() if bound is not None}
+    if default_factory is not MISSING:
+        extra["default"] = default_factory()
     hashed = None if is_hashed else False
     if default_factory is not MISSING:
         return field(default_factory=default_factory, hash=hashed, metadata=described)
@@ -105,6 +112,8 @@ class Options:
     """
 
     __slots__ = ()
+    whose: ClassVar[str] = ""
+    """What an error puts before the name of an option, such as "a budget's"."""
     # pydantic's own: JSON is taken as it is written, and an unknown name is refused.
     __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
 
@@ -128,6 +137,11 @@ class Options:
             if plain is not value:
                 object.__setattr__(self, name, plain)
         return wrong
+
+    @classmethod
+    def of(cls, other: object) -> Self:
+        """The options of this class, as another object has them under the same names."""
+        return cls(**{each.name: getattr(other, each.name) for each in _fields(cls)})
 
     @classmethod
     def from_changes(cls, changes: Mapping[str, Any]) -> Self:
@@ -166,14 +180,15 @@ class Options:
         return option_json.schema(cls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Definition:
-    """An option with its name, type and default. hint: the resolved annotation."""
+    """An option with its name, type and default. hint: the resolved annotation. whose: such as "a budget's"."""
 
     name: str
     hint: Any
     default: Any
     option: Option
+    whose: str = ""
 
     @property
     def parts(self) -> tuple[Any, ...]:
@@ -194,6 +209,19 @@ class Definition:
         return get_args(self.hint) if get_origin(self.hint) is Literal else ()
 
     @property
+    def is_required(self) -> bool:
+        return self.default is MISSING
+
+    @property
+    def described(self) -> str:
+        """What a right value is, for documents."""
+        return f"one of {either(self.choices)}" if self.choices else self.wanted
+
+    @property
+    def is_list(self) -> bool:
+        return any(get_origin(part) in (tuple, Sequence) for part in self.parts)
+
+    @property
     def options_classes(self) -> list[type[Options]]:
         """Of an option that may have, or be a list of, options itself: their classes."""
         return _classes(self.hint)
@@ -205,6 +233,8 @@ class Definition:
                 value = parse_size(value)  # type: ignore[arg-type]
             except UsageError:
                 self.refuse(value)
+        if isinstance(value, float) and int in self.parts and value.is_integer():
+            value = int(value)
         if not any(_is_a(part, value) for part in self.parts):
             self.refuse(value)
         if (
@@ -231,6 +261,11 @@ class Definition:
         """Raises UsageError with what it is to be instead."""
         raise UsageError(self.refusal(value))
 
+    @property
+    def label(self) -> str:
+        """What an error calls it."""
+        return f"{self.whose} {self.name}".lstrip()
+
     def refusal(self, value: object) -> str:
         """One line: the option, its bound, the value, and what to write."""
         given = repr(value)
@@ -238,8 +273,8 @@ class Definition:
             given = f"{given[:_SHOWN]}..."
         why = f": {why}" if (why := self._why(value)) else ""
         if self.choices:
-            return f"unknown {self.name} {given}; use {either(self.choices)}{why}"
-        return f"{self.name} is {self.wanted}, not {given}{why}"
+            return f"unknown {self.label} {given}; use {either(self.choices)}{why}"
+        return f"{self.label} is {self.wanted}, not {given}{why}"
 
     def _why(self, value: object) -> str:
         most = self.option.at_most
@@ -281,6 +316,8 @@ class Definition:
         most = f" of at most {_number(known.at_most)}" if known.at_most is not None else ""
         if known.above == 0:
             return f"a positive {noun}{of}{most}"
+        if known.at_least == 0 and known.none and not self.is_optional:
+            return f"0 (for {known.none}) or more {known.unit}".rstrip()
         if known.at_least is not None:
             return f"a {noun}{of}, {_number(known.at_least)} or more"
         return f"a {noun}{of}{most}"
@@ -299,7 +336,13 @@ def definitions(kind: type) -> tuple[Definition, ...]:
     """The options of a dataclass, in their order; fields that are none of the user's are left out."""
     hints = get_type_hints(kind)
     return tuple(
-        Definition(name=each.name, hint=hints[each.name], default=_default(each), option=each.metadata[_KEY])
+        Definition(
+            name=each.name,
+            hint=hints[each.name],
+            default=_default(each),
+            option=each.metadata[_KEY],
+            whose=getattr(kind, "whose", ""),
+        )
         for each in _fields(kind)
     )
 

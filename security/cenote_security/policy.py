@@ -63,6 +63,7 @@ class SandboxPolicy(Options):
 
     isolation: Isolation = option(
         "auto",
+        flag="isolation",
         help="`strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock, seccomp), "
         "`gvisor` (the namespaces of `strict`, and in them a kernel of the jail's own, by gVisor's `runsc`; slower, "
         "and nothing is preloaded), `none` (trusted code only), `auto` (`strict` or `landlock`)",
@@ -72,6 +73,7 @@ class SandboxPolicy(Options):
     )
     memory: Size = option(
         "2GiB",
+        flag="memory",
         help="memory of the whole jail, beyond what `preload` has filled; files in memory count",
         unit="bytes",
         at_least=64 * 2**20,
@@ -80,14 +82,18 @@ class SandboxPolicy(Options):
     )
     cpus: float = option(
         1.0,
+        flag="cpus",
         help="CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs "
         "library thread pools inside may assume: `os.cpu_count()` is honest about it",
         above=0,
         tenants_at_most=1_024,  # in terms that every ledger can count
     )
-    processes: int = option(128, help="processes and threads at once", at_least=8, at_most=MAX_PROCESSES)
+    processes: int = option(
+        128, flag="processes", help="processes and threads at once", at_least=8, at_most=MAX_PROCESSES
+    )
     disk: Size = option(
         "1GiB",
+        flag="disk",
         help="the private working directory and `/tmp` together",
         unit="bytes",
         at_least=2**20,
@@ -96,6 +102,7 @@ class SandboxPolicy(Options):
     )
     noexec: bool = option(
         False,
+        flag="noexec",
         help="no file that the jail can write to runs as a program; at `strict` none can be mapped as code either",
         forbids=True,
     )
@@ -109,11 +116,11 @@ class SandboxPolicy(Options):
     )
     cell_timeout: float | None = option(
         None,
+        flag="timeout",
         help="how long a cell may run when `execute` names no timeout",
         unit="seconds",
         above=0,
         none="no limit",
-        flag="timeout",
     )
     call_timeout: float | None = option(
         None,

@@ -70,9 +70,3 @@ def check_lease(lease: float) -> None:
     """Raises UsageError."""
     if not (math.isfinite(lease) and 0 <= lease <= LONGEST_LEASE):
         raise UsageError(f"a lease is of 0 (for no end) to {LONGEST_LEASE:g} s, not {lease!r}")
-
-
-def check_hibernation(seconds: float) -> None:
-    """Raises UsageError."""
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise UsageError(f"a runtime hibernates after 0 (for never) or more seconds, not {seconds!r}")

@@ -47,7 +47,7 @@ def read(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
     """
     given: dict[str, Any] = {}
     for known, field in _pairs(kind, message):
-        if field.message_type is not None and not field.is_repeated and not message.HasField(field.name):
+        if field.has_presence and not message.HasField(field.name):
             continue
         value = _value(known, field, getattr(message, field.name))
         if not value and (
@@ -68,7 +68,7 @@ def _value(known: Definition, field: Any, value: Any) -> Any:
         return tuple(value)
     if known.option.is_inverted:
         return not value
-    return None if not value and known.is_optional else value
+    return None if not value and known.is_optional and not field.has_presence else value
 
 
 def _pairs(kind: type[Options], message: Message) -> Iterator[tuple[Definition, Any]]:
