@@ -8,6 +8,8 @@ from typing import Any
 
 import jsonschema
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import TenantLimits
@@ -17,7 +19,7 @@ from cenote.runtime.remote.kept import Kept
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
-from cenote_security.options import Options, definitions
+from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.retention import Retention
 
@@ -124,3 +126,58 @@ def test_what_is_no_json(text: str | bytes) -> None:
 def test_what_is_no_object(text: str) -> None:
     with pytest.raises(UsageError, match="options are an object"):
         SandboxPolicy.from_json(text)
+
+
+_SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 5000),
+    st.sampled_from(
+        [2**30, 2**63, 10**400, 0.5, -1.0, 1e300, "", "auto", "none", "2GiB", "/a", "a.b:80", "é", "\0"]
+    ),
+    st.floats(),
+)
+_DATA = st.recursive(
+    _SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["source", "target", "destinations", "rate", "path", "A", ""]), inner, max_size=3
+        )
+    ),
+    max_leaves=4,
+)
+
+
+@pytest.mark.parametrize("kind", list(dict.fromkeys(map(type, VALUES))), ids=lambda kind: kind.__name__)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_json_says_it_is_an_option_or_refused(kind: type[Options], data: st.DataObject) -> None:
+    """One error type for all of it; what is taken from JSON comes back equal from what is written of it."""
+    names = st.sampled_from([*(known.name for known in definitions(kind)), "state", "other"])
+    text = json.dumps(data.draw(st.dictionaries(names, _DATA, max_size=3) | _DATA))
+    try:
+        value = kind.from_json(text)
+    except UsageError as error:
+        told = str(error)
+    else:
+        assert value == kind.from_json(value.to_json())
+        told = ""
+    assert "\n" not in told
+    assert "pydantic" not in told
+
+
+@pytest.mark.parametrize("known", definitions(SandboxPolicy), ids=lambda known: known.name)
+@settings(max_examples=60, deadline=None)
+@given(value=_SCALARS)
+def test_json_and_the_constructor_agree(known: Definition, value: object) -> None:
+    """On each plain value, but for a whole number that is written with a point."""
+    if isinstance(value, float) and value.is_integer():
+        return
+    try:
+        made = SandboxPolicy(**{known.name: value})
+    except UsageError:
+        with pytest.raises(UsageError):
+            SandboxPolicy.from_json(json.dumps({known.name: value}))
+    else:
+        assert made == SandboxPolicy.from_json(json.dumps({known.name: value}))
