@@ -77,6 +77,7 @@ dependencies: environment-check
 
 generated: environment-check
 	$(BIN)/python scripts/generate_protos.py --check
+	$(BIN)/python scripts/option_tables.py --check
 
 bench:
 	@PYTHON=$(PYTHON) benchmarks/run $(ARGS)

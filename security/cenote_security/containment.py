@@ -5,18 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
 
 from cenote_security.network import Allow
+from cenote_security.options import Definition, definitions
 from cenote_security.policy import Mount, SandboxPolicy
-
-# Weakest first. `auto` is the best that a machine has, so it may turn out to be what stands before it, never after.
-_ISOLATIONS: Final = ("none", "landlock", "auto", "strict", "gvisor")
-_LIMITS: Final = ("watchdog", "auto", "cgroup")
-
-NOT_COMPARED: Final = frozenset({"env", "preload", "snapshots", "tracking"})
-"""Fields that open nothing: what a jail's code finds in its environment or imported already, its client gave it;
-a snapshot is memory and a process like any other; and being watched or not lets nobody out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +26,7 @@ def weakness(child: SandboxPolicy, parent: SandboxPolicy) -> Weakness | None:
 
     What cannot be compared counts as weaker unless it is equal.
     """
-    for field, is_within in COMPARED.items():
+    for field, is_within in compared().items():
         wanted, allowed = getattr(child, field), getattr(parent, field)
         if not is_within(wanted, allowed):
             return Weakness(field=field, allowed=allowed, wanted=wanted)
@@ -85,19 +78,29 @@ def _sees_no_more(wanted: Sequence[Mount], allowed: Sequence[Mount]) -> bool:
     return all((mount.source, mount.target) in (writable if mount.writable else readable) for mount in wanted)
 
 
-COMPARED: Final[Mapping[str, Callable[..., bool]]] = {
-    "isolation": _as_strong_in(_ISOLATIONS),
-    "network": _reaches_no_further,
-    "mounts": _sees_no_more,
-    "memory": _at_most,
-    "cpus": _at_most,
-    "processes": _at_most,
-    "disk": _at_most,
-    "noexec": _no_less,
-    "output": _at_most,
-    "cell_timeout": _at_most,
-    "call_timeout": _at_most,
-    "runtime_timeout": _at_most,
-    "limits": _as_strong_in(_LIMITS),
-}
-"""By field: whether what a child wants is within what its parent has. What matters most comes first."""
+def _rule(known: Definition) -> Callable[..., bool] | None:
+    """How values of an option compare; None for one that opens nothing."""
+    if known.option.opens_nothing:
+        return None
+    if known.option.weakest_first:
+        return _as_strong_in(known.option.weakest_first)
+    if known.option.forbids:
+        return _no_less
+    if Allow in known.options_classes:
+        return _reaches_no_further
+    return _sees_no_more if Mount in known.options_classes else _at_most
+
+
+@cache
+def compared() -> Mapping[str, Callable[..., bool]]:
+    """By option: whether what a child wants is within what its parent has. What matters most comes first: walls, then
+    ways out, then amounts.
+
+    Not among them is what opens nothing: what a jail's code finds in its environment or imported already, its client
+    gave it; a snapshot is memory and a process like any other; and being watched or not lets nobody out.
+    """
+    by_weight = sorted(
+        definitions(SandboxPolicy), key=lambda known: (not known.choices, not known.options_classes)
+    )
+    rules = {known.name: _rule(known) for known in by_weight}
+    return {name: rule for name, rule in rules.items() if rule is not None}

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from cenote_security.errors import UsageError
+from cenote_security.options import Options, option
 from cenote_security.size import Size, parse_size
 
 TLS_PORT: Final = 443
@@ -46,33 +47,35 @@ def port_number(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Allow:
+class Allow(Options):
     """What a jail may reach, by name, through a proxy outside of it; everything else stays out of reach.
-
-    destinations: `"pypi.org"` (port 443), `"example.com:8443"`, `"*.example.com"` (all names below example.com, not
-        itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain HTTP is
-        for destinations that are listed with their port, such as `"example.com:80"`.
-    connections: at once. rate: new connections per second, after a burst of 4 seconds' worth.
-    volume: bytes in both directions together over the life of the runtime.
 
     A name that resolves to a private, loopback, link-local or otherwise special address is refused nevertheless.
     """
 
-    destinations: Sequence[str]
+    destinations: Sequence[str] = option(
+        help='`"pypi.org"` (port 443), `"example.com:8443"`, `"*.example.com"` (all names below example.com, not '
+        "itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain HTTP "
+        'is for destinations that are listed with their port, such as `"example.com:80"`',
+        wanted='a list of names, such as Allow(["pypi.org", "*.example.com:443"])',
+        valid=bool,
+    )
     _: KW_ONLY
-    connections: int = 32
-    rate: float = 20.0
-    volume: Size = "4GiB"
+    connections: int = option(32, help="connections at once", at_least=1, at_most=MAX_CONNECTIONS)
+    rate: float = option(
+        20.0,
+        help="new connections per second, after a burst of 4 seconds' worth",
+        above=0,
+        at_most=1000,
+    )
+    volume: Size = option("4GiB", help="both directions together over the life of the runtime", unit="bytes")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.destinations, list | tuple) or not self.destinations:
-            raise UsageError('Allow needs a list of names, such as Allow(["pypi.org", "*.example.com:443"])')
-        object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
-        object.__setattr__(self, "volume", parse_size(self.volume))
-        if not isinstance(self.connections, int) or not 1 <= self.connections <= MAX_CONNECTIONS:
-            raise UsageError(f"connections must be from 1 to {MAX_CONNECTIONS}")
-        if not isinstance(self.rate, int | float) or not 0 < self.rate <= 1000:
-            raise UsageError("rate must be above 0 and at most 1000 connections per second")
+        wrong = self.checked()
+        if not wrong:
+            with wrong.noting():
+                object.__setattr__(self, "destinations", tuple(map(_canonical, self.destinations)))
+        wrong.raise_all()
 
     @property
     def volume_bytes(self) -> int:

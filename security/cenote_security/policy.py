@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
-from cenote_security.problems import Problems
+from cenote_security.options import Options, option
 from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
@@ -36,90 +36,169 @@ def check_seconds(seconds: object, what: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mount:
-    """A host directory or file that the jail sees, read-only unless `writable`.
+class Mount(Options):
+    """A host directory or file that the jail sees, read-only unless `writable`."""
 
-    source: absolute path on the host. target: absolute path in the jail, the same as source by default.
-    """
-
-    source: str
-    target: str = ""
-    writable: bool = False
+    source: str = option(help="absolute path on the host")
+    target: str = option("", help="absolute path in the jail; the same as `source` by default")
+    writable: bool = option(False, help="whether the jail may write there")
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "target", self.target or self.source)
-        for path in (self.source, self.target):
-            if (
-                not isinstance(path, str)
-                or not path.startswith("/")
-                or ".." in path.split("/")
-                or "\0" in path
-            ):
-                raise UsageError(f"a mount needs absolute paths without '..': {path!r}")
+        wrong = self.checked()
+        if not wrong:
+            object.__setattr__(self, "target", self.target or self.source)
+            for path in (self.source, self.target):
+                if not path.startswith("/") or ".." in path.split("/") or "\0" in path:
+                    wrong.note(UsageError(f"a mount needs absolute paths without '..': {path!r}"))
+                    break
+        wrong.raise_all()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SandboxPolicy:
+class SandboxPolicy(Options):
     """What the jail of a runtime may do and use. Frozen; share one between as many runtimes as you like.
 
-    isolation: `strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock,
-        seccomp), `gvisor` (the namespaces of `strict`, and in them a kernel of the jail's own, by gVisor's `runsc`;
-        slower, and nothing is preloaded), `none` (trusted code only), `auto` (`strict` or `landlock`).
-    memory: bytes of memory of the whole jail, beyond what `preload` has filled; files in memory count.
-    cpus: CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs library
-        thread pools inside may assume: `os.cpu_count()` is honest about it.
-    processes: processes and threads at once.
-    disk: bytes of the private working directory and `/tmp` together.
-    noexec: no file that the jail can write to runs as a program; at `strict` none can be mapped as code either.
-    output: bytes of stdout and stderr that are kept per cell (head and tail; the middle is dropped).
-    cell_timeout: seconds a cell may run when `execute` names no timeout; None is no limit.
-    call_timeout: seconds that each other call may take, once it has its turn: those for variables and files, and the
-        parts of a fork. All of them run code of the jail, such as a value's `__reduce__`. None: as for a cell, and
-        600 where cells have no limit.
-    runtime_timeout: seconds that a runtime may live, from its first start on; None is no limit.
-    limits: who holds the limits of the jail as a whole: `cgroup`, the kernel, exactly; `watchdog`, from outside, with
-        some delay; `auto`, the first if the machine lets us, else the second.
-    network: `"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; takes `strict`.
-    env: environment variables of the jail. They are not secrets: model-written code can read them.
-    mounts: host paths that the jail may see.
-    snapshots: `auto`: the state before each cell is kept in memory, so that a cell that takes its process down does
-        not take the namespace with it, and `rollback` can go back; copies count as memory, and up to a quarter of
-        `processes`. `none`: nothing is kept.
-    preload: modules imported once, before jails are forked, so that importing them in a cell is free.
-    tracking: each result says what the cell read and wrote (`ExecutionResult.trace`), for a millisecond or two.
+    docs/options.md has a table of what follows.
     """
 
-    isolation: Isolation = "auto"
-    memory: Size = "2GiB"
-    cpus: float = 1.0
-    processes: int = 128
-    disk: Size = "1GiB"
-    noexec: bool = False
-    output: Size = "10MiB"
-    cell_timeout: float | None = None
-    call_timeout: float | None = None
-    runtime_timeout: float | None = None
-    limits: Limits = "auto"
-    network: Literal["none"] | Allow = "none"
-    env: Mapping[str, str] = field(default_factory=dict, hash=False)
-    mounts: Sequence[Mount] = ()
-    snapshots: Literal["auto", "none"] = "auto"
-    preload: Sequence[str] = ("numpy", "pandas")
-    tracking: bool = True
+    isolation: Isolation = option(
+        "auto",
+        flag="isolation",
+        help="`strict` (namespaces, private root, Landlock, seccomp), `landlock` (no namespaces: Landlock, seccomp), "
+        "`gvisor` (the namespaces of `strict`, and in them a kernel of the jail's own, by gVisor's `runsc`; slower, "
+        "and nothing is preloaded), `none` (trusted code only), `auto` (`strict` or `landlock`)",
+        # `auto` is the best that a machine has, so it may turn out to be what stands before it, never after.
+        weakest_first=("none", "landlock", "auto", "strict", "gvisor"),
+        not_for_tenants=("none", "landlock"),
+    )
+    memory: Size = option(
+        "2GiB",
+        flag="memory",
+        help="memory of the whole jail, beyond what `preload` has filled; files in memory count",
+        unit="bytes",
+        at_least=64 * 2**20,
+        at_most=_MAX_BYTES,
+        why="a jail needs at least 64 MiB of memory to run Python",
+    )
+    cpus: float = option(
+        1.0,
+        flag="cpus",
+        help="CPU time per time, of the whole jail, where control groups can hold it; and everywhere how many CPUs "
+        "library thread pools inside may assume: `os.cpu_count()` is honest about it",
+        above=0,
+        tenants_at_most=1_024,  # in terms that every ledger can count
+    )
+    processes: int = option(
+        128, flag="processes", help="processes and threads at once", at_least=8, at_most=MAX_PROCESSES
+    )
+    disk: Size = option(
+        "1GiB",
+        flag="disk",
+        help="the private working directory and `/tmp` together",
+        unit="bytes",
+        at_least=2**20,
+        at_most=_MAX_BYTES,
+        why="a jail needs at least 1 MiB of disk",  # to the kernel, a tmpfs of size 0 has no limit
+    )
+    noexec: bool = option(
+        False,
+        flag="noexec",
+        help="no file that the jail can write to runs as a program; at `strict` none can be mapped as code either",
+        forbids=True,
+    )
+    output: Size = option(
+        "10MiB",
+        help="stdout and stderr that are kept of each cell (head and tail; the middle is dropped)",
+        unit="bytes",
+        at_most=_MAX_BYTES,
+        tenants_at_most=64
+        * 2**20,  # in the memory of the process that serves the runtime, which is in no quota
+    )
+    cell_timeout: float | None = option(
+        None,
+        flag="timeout",
+        help="how long a cell may run when `execute` names no timeout",
+        unit="seconds",
+        above=0,
+        none="no limit",
+    )
+    call_timeout: float | None = option(
+        None,
+        help="how long each other call may take, once it has its turn: those for variables and files, and the parts "
+        "of a fork; all of them run code of the jail, such as a value's `__reduce__`",
+        unit="seconds",
+        above=0,
+        none="the limit of a cell, and 600 where cells have none",
+    )
+    runtime_timeout: float | None = option(
+        None,
+        help="how long a runtime may live, from its first start on",
+        unit="seconds",
+        above=0,
+        none="no limit",
+    )
+    limits: Limits = option(
+        "auto",
+        help="what holds the limits of the jail as a whole: `cgroup`, the kernel, exactly; `watchdog`, from outside, "
+        "with some delay; `auto`, the first if the machine lets us, else the second",
+        weakest_first=("watchdog", "auto", "cgroup"),
+        not_for_tenants=("watchdog",),
+    )
+    network: Literal["none"] | Allow = option(
+        "none",
+        help='`"none"`, or `Allow([...])`: names that may be reached, through a proxy outside the jail; '
+        "takes `strict`",
+        wanted='either "none" or Allow(["pypi.org", ...])',
+    )
+    env: Mapping[str, str] = option(
+        default_factory=dict,
+        is_hashed=False,
+        help="environment variables of the jail; they are not secrets: model-written code can read them",
+        wanted="a mapping of names to strings; no '=' in names, no NUL character anywhere",
+        valid=lambda env: all(map(_is_variable, env.items())),
+        opens_nothing=True,
+    )
+    mounts: Sequence[Mount] = option(
+        (), help="host paths that the jail may see", wanted="a list of Mount objects"
+    )
+    snapshots: Literal["auto", "none"] = option(
+        "auto",
+        help="`auto`: the state before each cell is kept in memory, so that a cell that takes its process down does "
+        "not take the namespace with it, and `rollback` can go back; copies count as memory, and up to a quarter of "
+        "`processes`. `none`: nothing is kept",
+        is_later=True,
+        opens_nothing=True,
+    )
+    preload: Sequence[str] = option(
+        ("numpy", "pandas"),
+        help="modules imported once, before jails are forked, so that importing them in a cell is free",
+        wanted='a list of module names, such as ("numpy",)',
+        opens_nothing=True,
+    )
+    tracking: bool = option(
+        True,
+        help="each result says what the cell read and wrote (`ExecutionResult.trace`), for a millisecond or two",
+        wire="untracked",
+        is_inverted=True,
+        opens_nothing=True,
+    )
 
     def __post_init__(self) -> None:
-        wrong = Problems()
-        for name in ("memory", "disk", "output"):
-            with wrong.noting():
-                object.__setattr__(self, name, parse_size(getattr(self, name)))
-        if not wrong:
-            self._check_sizes(wrong)
-        self._check_limits(wrong)
-        self._check_surroundings(wrong)
+        wrong = self.checked()
+        if self.noexec is True and self.isolation == "none":
+            wrong.note(
+                UsageError(
+                    'noexec=True takes a wall, and isolation "none" has none; use another isolation, or noexec=False'
+                )
+            )
+        if isinstance(self.network, Allow) and self.isolation in ("landlock", "gvisor", "none"):
+            wrong.note(
+                UsageError(
+                    f"network=Allow(...) takes a network namespace with a way out, which isolation "
+                    f'{self.isolation!r} has not; use isolation="strict" or "auto"'
+                )
+            )
         wrong.raise_all()
-        object.__setattr__(self, "env", MappingProxyType(dict(self.env)))
-        object.__setattr__(self, "mounts", tuple(self.mounts))
-        object.__setattr__(self, "preload", tuple(self.preload))
 
     def __getstate__(self) -> dict[str, object]:
         """What pickle and copy take: of `env` a dictionary, since a read-only view of one can be neither."""
@@ -128,66 +207,20 @@ class SandboxPolicy:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, env=MappingProxyType(state["env"]))
 
-    def _check_sizes(self, wrong: Problems) -> None:
-        if self.memory_bytes < 64 * 2**20:
-            wrong.note(UsageError("a jail needs at least 64 MiB of memory to run Python"))
-        if self.disk_bytes < 2**20:  # to the kernel, a tmpfs of size 0 has no limit
-            wrong.note(UsageError("a jail needs at least 1 MiB of disk"))
-        if max(self.memory_bytes, self.disk_bytes, self.output_bytes) > _MAX_BYTES:
-            wrong.note(UsageError("no machine has so many bytes; sizes are bytes, or strings such as '2GiB'"))
-
-    def _check_limits(self, wrong: Problems) -> None:
-        if not isinstance(self.cpus, int | float) or not 0 < self.cpus < math.inf:
-            wrong.note(UsageError(f"cpus is a positive number, not {self.cpus!r}"))
-        if not isinstance(self.processes, int) or not 8 <= self.processes <= MAX_PROCESSES:
-            wrong.note(
-                UsageError(f"processes is a whole number from 8 to {MAX_PROCESSES}, not {self.processes!r}")
-            )
-        for name in ("cell_timeout", "call_timeout", "runtime_timeout"):
-            with wrong.noting():
-                check_seconds(getattr(self, name), name)
-        if self.limits not in ("auto", "cgroup", "watchdog"):
-            wrong.note(UsageError(f"unknown limits {self.limits!r}; use auto, cgroup or watchdog"))
-
-    def _check_surroundings(self, wrong: Problems) -> None:
-        if self.snapshots not in ("auto", "none"):
-            wrong.note(UsageError(f"unknown snapshots {self.snapshots!r}; use auto or none"))
-        if self.isolation not in ISOLATIONS:
-            wrong.note(
-                UsageError(f"unknown isolation {self.isolation!r}; use one of {', '.join(ISOLATIONS)}")
-            )
-        if not isinstance(self.noexec, bool):
-            wrong.note(UsageError(f"noexec is True or False, not {self.noexec!r}"))
-        if self.noexec and self.isolation == "none":
-            wrong.note(UsageError('noexec=True takes a wall, and isolation "none" has none'))
-        if not isinstance(self.tracking, bool):
-            wrong.note(UsageError(f"tracking is True or False, not {self.tracking!r}"))
-        self._check_network(wrong)
-        if not isinstance(self.env, Mapping) or not all(map(_is_variable, self.env.items())):
-            wrong.note(UsageError("env maps names to strings; no '=' in names, no NUL character anywhere"))
-        if not _is_list_of(self.mounts, Mount):
-            wrong.note(UsageError("mounts is a list of Mount objects"))
-        if not _is_list_of(self.preload, str):
-            wrong.note(UsageError('preload is a list of module names, such as ("numpy",)'))
-
-    def _check_network(self, wrong: Problems) -> None:
-        if self.network == "none":
-            return
-        if not isinstance(self.network, Allow):
-            wrong.note(UsageError(f'network={self.network!r} is neither "none" nor Allow(["pypi.org", ...])'))
-            return
-        if self.isolation in ("landlock", "gvisor", "none"):
-            wrong.note(
-                UsageError(
-                    f"network=Allow(...) takes a network namespace with a way out, which isolation "
-                    f'{self.isolation!r} has not; use isolation="strict" or "auto"'
-                )
-            )
-
     @property
     def call_seconds(self) -> float:
         """What `call_timeout` comes to."""
         return self.call_timeout or self.cell_timeout or _CALL_SECONDS
+
+    @property
+    def millicpus(self) -> int:
+        """`cpus` in whole thousandths, so that no sum drifts."""
+        return round(self.cpus * 1000)
+
+    @property
+    def whole_cpus(self) -> int:
+        """How many CPUs a library may assume: at least one, a fraction counts as a whole one."""
+        return max(1, math.ceil(self.cpus))
 
     @property
     def memory_bytes(self) -> int:
@@ -202,17 +235,6 @@ class SandboxPolicy:
         return parse_size(self.output)
 
 
-def _is_variable(item: tuple[object, object]) -> bool:
+def _is_variable(item: tuple[str, str]) -> bool:
     name, text = item
-    return (
-        isinstance(name, str)
-        and isinstance(text, str)
-        and name != ""
-        and "=" not in name
-        and "\0" not in name + text
-    )
-
-
-def _is_list_of(items: object, kind: type) -> bool:
-    """A string is none of strings: `preload="numpy"` would mean five modules of one letter."""
-    return isinstance(items, list | tuple) and all(isinstance(item, kind) for item in items)
+    return name != "" and "=" not in name and "\0" not in name + text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Callable
 from contextlib import suppress
@@ -25,7 +24,7 @@ def create_secret_file(path: Path, content: bytes) -> None:
     when the name is taken. A missing folder is made, a private one.
     Raises SecretFileError when there is a file of that name already, or the system refuses.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         make_private_folder(path.parent)
         _write(beside, content, 0o600)
@@ -40,7 +39,7 @@ def replace_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
     mode: a private file unless told otherwise. Raises SecretFileError when the system refuses.
     """
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    beside = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         _write(beside, content, mode)
         beside.rename(path)

@@ -22,6 +22,7 @@ from cenote_worker.cluster.placement import HostId
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint
 from cenote_worker.hosted.keeping import Keeping
 from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.retention import Retention
 from cenote_worker.serving.doors import Doors
 from cenote_worker.tenancy.deeds import Batch
 
@@ -122,7 +123,7 @@ class FakeHost:
             idle=self.idle,
             lease=one.lease,
             quiet=self.idle,
-            hibernate_after=one.keeping.hibernate_after,
+            retention=Retention.of(one.keeping),
         )
 
     def dismiss(self) -> None:

@@ -20,6 +20,7 @@ from cenote.gateway.states import States
 from cenote.runtime import NotDurableError
 from cenote_security.errors import JailLostError, UsageError
 from cenote_worker.cluster.resting import Resting
+from cenote_worker.retention import Retention
 
 BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
 
@@ -260,11 +261,11 @@ def test_another_store(owner: Owner) -> None:
 def test_no_store_that_all_machines_reach() -> None:
     """Nothing is durable there, rather than durable on one of them."""
     states = States("")
-    states.check(durable=False, hibernate_after=0)
+    states.check(Retention())
     with pytest.raises(UsageError, match="cenote up --store"):
-        states.check(durable=True, hibernate_after=0)
+        states.check(Retention(durable=True))
     with pytest.raises(UsageError, match="cenote up --store"):
-        states.check(durable=False, hibernate_after=5)
+        states.check(Retention(hibernate_after=5))
 
 
 def test_what_makes_no_sense(owner: Owner) -> None:

@@ -9,7 +9,6 @@ import grpc
 import pytest
 from tests.gateway.world import BARE, Refusal, User, World, refused
 
-from cenote.gateway.bounds import MAX_OUTPUT
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.wire.failures import to_error
@@ -247,7 +246,7 @@ def test_memory_is_promised_within_the_quota(world: World) -> None:
         SandboxPolicy(isolation="landlock", preload=()),
         SandboxPolicy(limits="watchdog", preload=()),
         SandboxPolicy(cpus=1e12, preload=()),
-        SandboxPolicy(output=MAX_OUTPUT + 1, preload=()),
+        SandboxPolicy(output=64 * 2**20 + 1, preload=()),
         SandboxPolicy(mounts=[Mount(source="/etc")], preload=()),
         SandboxPolicy(preload=["antigravity"]),
         SandboxPolicy(preload=(), env={"LONG": "x" * 70_000}),

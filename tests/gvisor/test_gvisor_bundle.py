@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cenote_security.policy import Mount
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.walls import gvisor_bundle
 from cenote_security.walls.template import WRITABLE_FOLDERS
 
@@ -15,8 +15,9 @@ MOUNTS = (Mount(source="/data", target="/in"), Mount(source="/out", writable=Tru
 
 
 def config(**changes: Any) -> Any:
-    wanted: dict[str, Any] = {"environment": {"A": "b=c"}, "mounts": MOUNTS, "noexec": False} | changes
-    return gvisor_bundle.config(arguments=["python", "-c", "pass"], **wanted)
+    policy = SandboxPolicy(**changes.pop("policy", {}))
+    wanted: dict[str, Any] = {"environment": {"A": "b=c"}, "mounts": MOUNTS} | changes
+    return gvisor_bundle.config(policy, ["python", "-c", "pass"], **wanted)
 
 
 def options(bundle: Any, target: str) -> list[str]:
@@ -76,7 +77,7 @@ def test_mounts_are_as_the_policy_says() -> None:
 
 def test_noexec_is_for_what_can_be_written() -> None:
     """The folders of the jail and writable mounts; programs that are only shown can still be run."""
-    bundle = config(noexec=True)
+    bundle = config(policy={"noexec": True})
     locked = {mount["destination"] for mount in bundle["mounts"] if "noexec" in mount.get("options", [])}
     assert {*WRITABLE_FOLDERS, "/out"} == locked
     assert not [mount for mount in config()["mounts"] if "noexec" in mount.get("options", [])]

@@ -349,9 +349,9 @@ def test_what_is_refused_before_anything_runs(studio: Studio) -> None:
     assert "line 6: it has 'kode'" in str(caught.value)
     assert "line 10: this is a line of OpenAI's batch format" in str(caught.value)
     for terms, error, text in (
-        ({"attempts": 11}, UsageError, "up to 10 attempts"),
-        ({"concurrency": 1001}, UsageError, "up to 1000 tasks at once"),
-        ({"timeout": -1.0}, UsageError, "timeout is of 0"),
+        ({"attempts": 11}, UsageError, "attempts is a whole number from 1 to 10, not 11"),
+        ({"concurrency": 1001}, UsageError, "concurrency is a whole number from 1 to 1000, not 1001"),
+        ({"timeout": -1.0}, UsageError, "timeout is a positive number of seconds of at most 86400"),
         ({"result": "a b"}, UsageError, "no name for a variable"),
         ({"budget": Budget(agents=2)}, UsageError, "budget of a job has no agents"),
         ({"sandbox": SandboxPolicy(isolation="none")}, RejectedError, "weaker walls"),

@@ -65,7 +65,7 @@ def broken_off() -> Iterator[Part]:
         ([head(name="../etc"), tasks("1"), end(1)], "no name for a job"),
         (
             [head(definition=job_pb2.JobDefinition(timeout=float("nan"))), tasks("1")],
-            "timeout is of 0",
+            "timeout is a positive number of seconds",
         ),
     ],
 )
@@ -202,8 +202,8 @@ def test_a_refusal_of_a_job_says_all_that_is_wrong(desk: Desk) -> None:
     for part in (
         "given by the platform",
         "64 MiB",
-        "tasks at once",
-        "up to 10 attempts",
+        "concurrency is a whole number from 1 to 1000",
+        "attempts is a whole number from 1 to 10",
         "no name for a variable",
     ):
         assert part in str(caught.value)

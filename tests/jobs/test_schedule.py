@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.gateway.jobs.schedule import FIRST_PAUSE, MAX_LOSSES, Rules, Schedule, Standing, Verdict, lost
+from cenote.gateway.jobs.schedule import FIRST_PAUSE, MAX_LOSSES, Schedule, Standing, Verdict, lost
+from cenote.jobs.limits import JobRules
 
 
 def tasks(count: int) -> list[Standing]:
@@ -21,7 +22,7 @@ def begun(schedule: Schedule, now: float = 0.0, room: int = 100) -> list[int]:
 
 def test_in_the_order_of_the_input_and_no_more_than_may_run() -> None:
     """The next one begins when another one is over."""
-    schedule = Schedule(Rules(concurrency=2), tasks(3))
+    schedule = Schedule(JobRules(concurrency=2), tasks(3))
     assert [1, 2] == begun(schedule)
     assert None is schedule.next_at(0.0)
     schedule.ended(2, "over", 0.0)
@@ -34,7 +35,7 @@ def test_in_the_order_of_the_input_and_no_more_than_may_run() -> None:
 
 def test_one_that_fails_waits_longer_each_time_and_then_is_over() -> None:
     """Two attempts more, of which the second comes after twice the time; others do not wait for it."""
-    schedule = Schedule(Rules(concurrency=1, attempts=3, backoff=10.0), tasks(2))
+    schedule = Schedule(JobRules(concurrency=1, attempts=3, backoff=10.0), tasks(2))
     assert [1] == begun(schedule)
     assert 110.0 == schedule.ended(1, "failed", 100.0).due  # type: ignore[union-attr]
     assert [2] == begun(schedule, 100.0)
@@ -49,7 +50,7 @@ def test_one_that_fails_waits_longer_each_time_and_then_is_over() -> None:
 
 def test_no_room_is_no_failure() -> None:
     """What was refused begins again after a pause that grows, as often as it takes."""
-    schedule = Schedule(Rules(concurrency=1), tasks(1))
+    schedule = Schedule(JobRules(concurrency=1), tasks(1))
     now = 0.0
     for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE):
         assert [1] == begun(schedule, now)
@@ -73,7 +74,7 @@ def test_a_task_that_is_lost_again_and_again(losses: int) -> None:
 
 def test_what_was_withdrawn_does_not_begin() -> None:
     """What runs is still waited for."""
-    schedule = Schedule(Rules(concurrency=1), tasks(3))
+    schedule = Schedule(JobRules(concurrency=1), tasks(3))
     begun(schedule)
     schedule.withdraw()
     assert {1} == schedule.known
@@ -85,7 +86,7 @@ def test_what_was_withdrawn_does_not_begin() -> None:
 class Store:
     """What is on the disk, as the ledger keeps it."""
 
-    rules: Rules
+    rules: JobRules
     waiting: dict[int, Standing]
     running: dict[int, Standing] = field(default_factory=dict)
     over: dict[int, str] = field(default_factory=dict)
@@ -112,10 +113,10 @@ VERDICTS: list[Verdict] = ["over", "failed", "lost", "crowded"]
 @settings(max_examples=100, deadline=None)
 @given(
     count=st.integers(1, 6),
-    rules=st.builds(Rules, concurrency=st.integers(1, 3), attempts=st.integers(1, 3)),
+    rules=st.builds(JobRules, concurrency=st.integers(1, 3), attempts=st.integers(1, 3)),
     data=st.data(),
 )
-def test_killed_at_any_point(count: int, rules: Rules, data: st.DataObject) -> None:
+def test_killed_at_any_point(count: int, rules: JobRules, data: st.DataObject) -> None:
     """However attempts end, and wherever processes are killed: each task is over exactly once, after no more attempts
     than it may have; never do more run at once than may, and never one twice.
     """

@@ -49,7 +49,7 @@ WRONG: dict[str, tuple[Callable[[], object], str]] = {
     "a reason": (lambda: Patch.remove_step(1, reason=5), "reason and author of a patch are texts, not int"),
     "a sandbox": (lambda: Team("t", sandbox=5), "a team takes a SandboxPolicy there, not 5"),
     "a state": (lambda: Team("t", state=5), "a team takes a TeamState there, not 5"),
-    "an answer": (lambda: Budget(answer="5"), "from one token to .*, not '5'"),
+    "an answer": (lambda: Budget(answer="5"), "a whole number from 1 to .*, not '5'"),
     "an address": (lambda: cenote.connect(5), "an address is a text, .*, not 5"),
 }
 

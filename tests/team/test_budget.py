@@ -212,6 +212,6 @@ async def test_time_runs_from_the_first_task_on() -> None:
 def test_limits_are_numbers() -> None:
     """What is no number is refused by name when the budget is made."""
     with pytest.raises(
-        UsageError, match="a budget's tokens is a number from 0 on, or None for no limit, not 'x'"
+        UsageError, match=r"a budget's tokens is a whole number from 0 to .*, or None for no limit, not 'x'"
     ):
         Budget(tokens="x")  # type: ignore[arg-type]

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_security.containment import COMPARED, NOT_COMPARED, weakness
+from cenote_security.containment import compared, weakness
 from cenote_security.network import Allow
+from cenote_security.options import definitions
 from cenote_security.policy import Mount, SandboxPolicy
 
 WEB = Allow(["*.example.com", "pypi.org:443"], connections=8, rate=5, volume="1MiB")
@@ -110,7 +111,9 @@ def test_no_network_at_all_permits_none() -> None:
 
 def test_every_field_has_its_place() -> None:
     """A field that is added to the policy must be compared, or said to open nothing."""
-    assert {field.name for field in fields(SandboxPolicy)} == set(COMPARED) | NOT_COMPARED
+    opens_nothing = {known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing}
+    assert {"env", "preload", "snapshots", "tracking"} == opens_nothing
+    assert {field.name for field in fields(SandboxPolicy)} == set(compared()) | opens_nothing
 
 
 POLICIES = st.builds(

@@ -216,15 +216,15 @@ def test_what_programs_do_with_descriptors(name: str) -> None:
 
 
 @pytest.mark.parametrize("on", MACHINES)
-@pytest.mark.parametrize("noexec", [False, True])
-def test_no_huge_pages_of_the_machine(on: syscalls.Machine, noexec: bool) -> None:
+@pytest.mark.parametrize("runs", [False, True])
+def test_no_huge_pages_of_the_machine(on: syscalls.Machine, runs: bool) -> None:
     """Whatever else is asked for, and of whatever size; private, shared and named memory as ever."""
     private, shared, huge, size = 0x22, 0x21, 0x40000, 21 << 26
     for kind in (private, shared):
-        assert ALLOW == judge("strict", on, "mmap", 0, 4096, 3, kind, noexec=noexec)
-        assert ENOMEM == judge("strict", on, "mmap", 0, 4096, 3, kind | huge | size, noexec=noexec)
-    assert ALLOW == judge("strict", on, "memfd_create", 0, 0xB, noexec=noexec)
-    assert ENOMEM == judge("strict", on, "memfd_create", 0, 0x4 | 0xB | size, noexec=noexec)
+        assert ALLOW == judge("strict", on, "mmap", 0, 4096, 3, kind, runs_memory_files=runs)
+        assert ENOMEM == judge("strict", on, "mmap", 0, 4096, 3, kind | huge | size, runs_memory_files=runs)
+    assert ALLOW == judge("strict", on, "memfd_create", 0, 0xB, runs_memory_files=runs)
+    assert ENOMEM == judge("strict", on, "memfd_create", 0, 0x4 | 0xB | size, runs_memory_files=runs)
 
 
 @pytest.mark.parametrize("call", ["sync", "syncfs"])
@@ -283,7 +283,7 @@ def test_with_noexec_memory_files_cannot_be_programs(
     level: seccomp.FilterLevel, flags: int, expected: bool
 ) -> None:
     """Only those that are sealed against it are made (MFD_NOEXEC_SEAL, 8); without noexec, all are."""
-    verdict = judge(level, "x86_64", "memfd_create", 0, flags, noexec=True)
+    verdict = judge(level, "x86_64", "memfd_create", 0, flags, runs_memory_files=False)
     assert (ALLOW if expected else refuse(errno.EACCES)) == verdict
     assert ALLOW == judge(level, "x86_64", "memfd_create", 0, flags)
 

@@ -28,10 +28,10 @@ def test_a_jail_s_request() -> None:
     assert request == JailRequest.from_json(request.to_json())
     assert "secret" not in request.to_json()
     assert (64 * 2**20, 2**20, 9, 0.5, True) == (
-        request.memory,
-        request.disk,
-        request.processes,
-        request.cpus,
+        request.policy.memory,
+        request.policy.disk,
+        request.policy.processes,
+        request.policy.cpus,
         request.has_environment,
     )
 
@@ -42,7 +42,7 @@ def test_what_a_request_becomes() -> None:
     assert 100 + 64 * 2**20 == request.allowance(seat=1, base_memory=100).memory
     settings = request.settings(Home(workdir="/w", temporary="/t"), "strict")
     assert (64 * 2**20, "/w", "/t", "strict") == (
-        settings.memory,
+        settings.policy.memory,
         settings.workdir,
         settings.temporary,
         settings.isolation,

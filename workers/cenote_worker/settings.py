@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.level import LevelName
 
 
@@ -12,12 +13,8 @@ class WorkerSettings:
     """Facts, not requests: the walls and limits stand already when a worker reads this.
 
     workdir: absolute path; it is the current directory and `HOME`. temporary: absolute path of `TMPDIR`.
-    isolation: the level in force. cpus: as in the policy; `os.cpu_count` should say its ceiling.
-    memory, disk, output_bytes: bytes. processes: processes and threads at once.
-    egress: whether there is a way out, through a proxy that the environment names.
-    tracking: whether it says of each cell what it read and wrote.
-    snapshots: whether the policy wants any. warden: descriptor of the line to the warden, which keeps copies of the
-    worker; -1 when none are kept. pulse: that of a timer to be started with each cell, likewise.
+    isolation: the level in force. policy: see Allowance. warden: descriptor of the line to the warden, which keeps
+    copies of the worker; -1 when none are kept. pulse: that of a timer to be started with each cell, likewise.
     wanted: what the warden says to a worker that begins where the first one began, as JSON; empty in that one.
     borrower: descriptor of a line to whom such a worker lends that state, to live no longer; -1 for none.
     """
@@ -25,14 +22,7 @@ class WorkerSettings:
     workdir: str
     temporary: str
     isolation: LevelName
-    cpus: float
-    memory: int
-    disk: int
-    output_bytes: int
-    processes: int
-    egress: bool = False
-    tracking: bool = True
-    snapshots: bool = False
+    policy: SandboxPolicy
     warden: int = -1
     pulse: int = -1
     wanted: str = ""

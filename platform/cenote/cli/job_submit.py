@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.job_progress import watch
+from cenote.cli.option_flags import add_flags, given
 from cenote.cli.platform_line import add_verb, meant
-from cenote.cli.policy_options import positive_seconds
 from cenote.cli.result_file import check_place
+from cenote.jobs.limits import JobRules
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
-from cenote_security.policy import ISOLATIONS, SandboxPolicy
+from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     from cenote.jobs import ModelSpec
@@ -40,18 +41,7 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     parser.add_argument("--key", default="", help="repeated with it, this gives the job that is there")
     parser.add_argument("--setup", metavar="FILE", type=Path, help="code that each runtime runs first")
     parser.add_argument("--result", default="", metavar="VARIABLE", help="whose value is a task's result")
-    parser.add_argument(
-        "--concurrency",
-        type=int,
-        default=0,
-        metavar="N",
-        help="tasks at once, as far as there is room (default 4)",
-    )
-    parser.add_argument(
-        "--attempts", type=int, default=1, metavar="N", help="for tasks that fail (default 1)"
-    )
-    parser.add_argument("--backoff", type=float, default=1.0, metavar="SECONDS", help="before the second one")
-    parser.add_argument("--timeout", type=positive_seconds, metavar="SECONDS", help="of each attempt")
+    add_flags(parser, JobRules)
     agents = parser.add_argument_group("agents")
     agents.add_argument("--model", metavar="MODEL", help="a name that LiteLLM knows, such as openai/gpt-5")
     agents.add_argument(
@@ -63,8 +53,7 @@ def add_submit(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> No
     agents.add_argument("--budget-tokens", type=int, metavar="N", help="of all agents together")
     agents.add_argument("--budget-cost", type=float, metavar="DOLLARS", help="of all agents together")
     jail = parser.add_argument_group("jail")
-    jail.add_argument("--isolation", default="auto", choices=ISOLATIONS)
-    jail.add_argument("--memory", default="2GiB", metavar="SIZE", help="of each task (default %(default)s)")
+    add_flags(jail, SandboxPolicy, but=("timeout",))
     jail.add_argument(
         "--allow", action="append", metavar="NAME[:PORT]", help="what code may reach; may be repeated"
     )
@@ -105,18 +94,14 @@ def _terms(arguments: argparse.Namespace) -> JobTerms:
         "model": _model(arguments, with_key=bool(secret)),
         "secrets": {"key": secret} if secret else {},
         "sandbox": SandboxPolicy(
-            isolation=arguments.isolation,
-            memory=arguments.memory,
+            **given(arguments, SandboxPolicy),
             network=Allow(arguments.allow) if arguments.allow else "none",
         ),
         "setup": _text(arguments.setup),
         "result": arguments.result,
-        "concurrency": arguments.concurrency,
-        "attempts": arguments.attempts,
-        "backoff": arguments.backoff,
-        "timeout": arguments.timeout,
         "max_steps": arguments.max_steps,
         "instructions": _text(arguments.instructions) or None,
+        **given(arguments, JobRules),  # type: ignore[typeddict-item]  # its names are some of the terms'
     }
     if arguments.budget_tokens is not None or arguments.budget_cost is not None:
         terms["budget"] = Budget(tokens=arguments.budget_tokens, cost=arguments.budget_cost)

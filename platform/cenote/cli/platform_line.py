@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cenote.gateway.daemon_lock import Running
     from cenote.runtime.remote.returning import Returning
     from cenote_proto.v1 import platform_pb2
+    from cenote_worker.retention import Retention
 
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
@@ -187,19 +188,18 @@ class PlatformLine:
         return self._asked(self._stub.GetRuntime, make(platform_pb2.RuntimeName, name=name, partial=partial))
 
     def create(
-        self, name: str, policy: SandboxPolicy, *, lease: float, durable: bool, hibernate_after: float
+        self, name: str, policy: SandboxPolicy, *, lease: float, retention: Retention
     ) -> platform_pb2.RuntimeDescription:
         from cenote_proto.v1 import platform_pb2
-        from cenote_worker.wire import policies
+        from cenote_worker.wire import option_messages, policies
 
         request = make(
             platform_pb2.CreateRuntimeRequest,
             name=name,
             policy=policies.to_message(policy),
             lease=lease,
-            durable=durable,
-            hibernate_after=hibernate_after,
         )
+        option_messages.fill(request, retention)
         return self._asked(self._stub.CreateRuntime, request)
 
     def fork(self, request: platform_pb2.ForkRuntimeRequest) -> list[platform_pb2.RuntimeDescription]:

@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from cenote.cli.option_flags import add_flags, given
 from cenote_security.network import Allow
-from cenote_security.policy import ISOLATIONS, SandboxPolicy
+from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
     from cenote.security import SecurityChecker
@@ -16,11 +17,7 @@ if TYPE_CHECKING:
 def add_policy_options(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
     """rules: with the choice of rules, for commands that run code."""
     group = parser.add_argument_group("jail")
-    group.add_argument("--isolation", default="auto", choices=ISOLATIONS)
-    group.add_argument(
-        "--memory", default="2GiB", metavar="SIZE", help='such as "512MiB" (default %(default)s)'
-    )
-    group.add_argument("--timeout", type=positive_seconds, metavar="SECONDS", help="limit for each cell")
+    add_flags(group, SandboxPolicy)
     group.add_argument(
         "--allow",
         action="append",
@@ -52,9 +49,7 @@ def policy_from(arguments: argparse.Namespace, preload: Sequence[str] | None = N
     """The policy that the options ask for. Raises UsageError for a size, a limit or a name that makes no sense."""
     defaults = SandboxPolicy()
     return SandboxPolicy(
-        isolation=arguments.isolation,
-        memory=arguments.memory,
-        cell_timeout=arguments.timeout,
+        **given(arguments, SandboxPolicy),
         network=Allow(arguments.allow) if arguments.allow else "none",
         preload=defaults.preload if preload is None else preload,
     )

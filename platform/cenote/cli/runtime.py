@@ -16,6 +16,7 @@ from cenote.cli import (
     runtime_snapshots,
 )
 from cenote.cli.exit_status import ExitStatus
+from cenote.cli.option_flags import add_flags, given
 from cenote.cli.parser import COMMAND
 from cenote.cli.platform_line import add_verb, meant, platform_line
 from cenote.cli.policy_options import add_policy_options, policy_from, positive_seconds
@@ -23,7 +24,10 @@ from cenote.cli.runtime_facts import as_data
 from cenote.runtime.remote.address import Destination
 from cenote.terminal.screen import BOLD, Screen
 from cenote_security.errors import CenoteError, UsageError
+from cenote_security.options import definitions
+from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import shown_size
+from cenote_worker.retention import Retention
 
 if TYPE_CHECKING:
     from cenote.harness.moment import LiveVariable
@@ -65,22 +69,12 @@ def _add_create(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         metavar="SECONDS",
         help="end it when it has had no client for so long (default: never)",
     )
-    parser.add_argument(
-        "--durable",
-        action="store_true",
-        help="store all that a call has changed before it is answered: nothing is lost, whatever dies",
-    )
-    parser.add_argument(
-        "--hibernate-after",
-        type=positive_seconds,
-        metavar="SECONDS",
-        help="end its jail, with its state stored, when nobody calls it for so long; the next call has it again",
-    )
+    add_flags(parser, Retention)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     add_policy_options(parser, rules=False)
 
 
-_SIZES: Final = frozenset({"memory", "disk", "output"})
+_SIZES: Final = frozenset(known.name for known in definitions(SandboxPolicy) if known.is_size)
 """Limits of a policy that are bytes; JSON has them as they are."""
 
 
@@ -107,8 +101,7 @@ def create(arguments: argparse.Namespace) -> int:
                 arguments.name,
                 policy,
                 lease=arguments.lease or 0.0,
-                durable=arguments.durable,
-                hibernate_after=arguments.hibernate_after or 0.0,
+                retention=Retention(**given(arguments, Retention)),
             )
         )
     screen.line(json.dumps(made, indent=2) if arguments.json else f"{made['name']}  {made['id']}")

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
-from typing import Any, Final
+from typing import Any
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.operator import note, records
+from cenote.cli.option_flags import value_of
 from cenote.cli.parser import COMMAND
+from cenote.gateway.quota import TenantLimits
 from cenote.terminal.screen import Screen
-from cenote_security.errors import UsageError
-
-_LIMITS: Final = {
-    "runtimes": "a whole number, such as 10",
-    "memory": 'bytes, or a size such as "8GiB"',
-    "cpus": "a number, such as 2.5",
-    "cells": "a whole number, such as 4",
-    "stored": 'bytes, or a size such as "8GiB"',
-    "teams": "a whole number, such as 10",
-    "jobs": "a whole number, such as 10",
-}
-"""What is limited, and how that is written."""
+from cenote_security.options import definition, definitions
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -38,12 +29,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing.set_defaults(handler=list_all)
     limiting = verbs.add_parser("limit", help="set what a tenant may have at once")
     limiting.add_argument("name", metavar="NAME")
-    limiting.add_argument("quota", choices=_LIMITS)
+    known = definitions(TenantLimits)
+    limiting.add_argument("quota", choices=[each.name for each in known])
     limiting.add_argument(
         "limit",
         metavar="LIMIT",
-        help='such as 10 (runtimes; teams; jobs; cells at once), "8GiB" (memory; stored: shared values and states), '
-        '2.5 (cpus), or "none"',
+        help='such as 10, "8GiB" (of memory, and of what is stored) or 2.5 (CPUs), or "none"; of '
+        + "; ".join(f"{each.name}: {each.option.help}" for each in known),
     )
     limiting.set_defaults(handler=limit)
     closing = verbs.add_parser("close", help="refuse all tokens of a tenant from now on")
@@ -100,7 +92,8 @@ def limit(arguments: argparse.Namespace) -> int:
     from cenote.gateway.tenants import Tenants
 
     quota = Quota(arguments.quota)
-    bound = None if arguments.limit == "none" else _amount(quota.value, arguments.limit)
+    given = None if arguments.limit == "none" else value_of(definition(TenantLimits, quota), arguments.limit)
+    bound = TenantLimits(**{quota.value: given}).amounts().get(quota)
     with records() as database:
         tenant = Tenants(database).get(arguments.name)
         QuotaBook(database).set_limit(tenant.id, quota, bound)
@@ -123,18 +116,3 @@ def close(arguments: argparse.Namespace) -> int:
         note(database, tenant_changed(subject, "closed", arguments.name))
     Screen().line(f"closed {arguments.name}")
     return ExitStatus.OK
-
-
-def _amount(quota: str, text: str) -> int:
-    """In the quota's own units. Raises UsageError."""
-    from cenote_security.size import parse_size
-
-    try:
-        if quota in ("memory", "stored"):
-            return parse_size(int(text) if text.isdecimal() else text)
-        amount = round(float(text) * 1000) if quota == "cpus" else int(text)
-    except (ValueError, OverflowError):  # UsageError is one of the former
-        amount = -1
-    if amount < 0:
-        raise UsageError(f'{text!r} is no limit for {quota}; write {_LIMITS[quota]}, or "none"')
-    return amount

@@ -37,8 +37,9 @@ def map_batches(
     batch_format: what it is given: `pandas`, `pyarrow`, or `numpy`, a dictionary of arrays.
     batch_size: rows; by default whole blocks of the dataset, which Ray makes as large as 128 MiB.
     jails: how many, or the fewest and the most; by default as many as Ray finds room for. Each is in a process of
-        Ray's, with `sandbox.cpus` of its processors, and serves many batches, one after the other: what the function
-        leaves in its globals is there for the next one, until the jail is made anew: behind a failure, and in time.
+        Ray's, with as many of its processors as `sandbox` allows, and serves many batches, one after the other: what
+        the function leaves in its globals is there for the next one, until the jail is made anew: after a failure,
+        and in time.
     sandbox: of each jail; `cell_timeout` is a batch's. Snapshots and tracking are off.
     errors_to: None ends the job at the first batch that fails, with Ray's error, which has the text of
         BatchFailedError. Else all blocks have one schema, with a column of that name: it is null beside values. A
@@ -71,7 +72,7 @@ def map_batches(
         batch_format="pyarrow",
         batch_size=batch_size,
         compute=ActorPoolStrategy(min_size=fewest, max_size=most),
-        num_cpus=policy.cpus,
+        num_cpus=policy.millicpus / 1000,
     )
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from cenote_security.errors import RejectedError, UsageError
+from cenote_security.options import Definition, definitions, either
 from cenote_security.policy import SandboxPolicy
+from cenote_security.printable import shown_size
 from cenote_security.problems import Problems
 
 LONGEST_LEASE: Final = 86_400.0
@@ -21,12 +23,6 @@ They are imported outside the jails, in a process that a node keeps for each lis
 the operator who says which, and their order makes no difference.
 """
 
-MAX_CPUS: Final = 1_024
-"""Of one runtime, in terms that every ledger can count."""
-
-MAX_OUTPUT: Final = 64 * 2**20
-"""Bytes that are kept of each cell's output: in the memory of whoever serves the runtime, which is in no quota."""
-
 MAX_POLICY: Final = 64 * 2**10
 """Bytes of a policy as a message; it is kept for as long as its runtime."""
 
@@ -34,29 +30,9 @@ MAX_POLICY: Final = 64 * 2**10
 def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
     """The policy as the platform carries it out. Raises RejectedError with all that no tenant may have."""
     wrong = Problems()
-    if policy.isolation in ("none", "landlock"):
-        wrong.note(
-            RejectedError(
-                f"no tenant chooses weaker walls than the machine has; ask for isolation auto, strict or gvisor, not "
-                f"{policy.isolation}"
-            )
-        )
-    if policy.limits == "watchdog":
-        wrong.note(
-            RejectedError(
-                "no tenant chooses weaker limits than the machine has; ask for limits auto or cgroup"
-            )
-        )
-    if policy.cpus > MAX_CPUS:
-        wrong.note(
-            RejectedError(f"no runtime has more than {MAX_CPUS} CPUs; ask for less than {policy.cpus:g}")
-        )
-    if policy.output_bytes > MAX_OUTPUT:
-        wrong.note(
-            RejectedError(
-                f"at most {MAX_OUTPUT >> 20} MiB of a cell's output are kept; have cells write more into files"
-            )
-        )
+    for known in definitions(SandboxPolicy):
+        with wrong.noting():
+            _check_for_tenants(known, getattr(policy, known.name))
     if policy.mounts:
         wrong.note(
             RejectedError(
@@ -74,13 +50,23 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
     return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
 
 
+def _check_for_tenants(known: Definition, value: Any) -> None:
+    """Raises RejectedError for what is right, but not for tenants."""
+    if value in known.option.not_for_tenants:
+        rest = [choice for choice in known.choices if choice not in known.option.not_for_tenants]
+        weak = "walls" if known.name == "isolation" else known.name
+        raise RejectedError(
+            f"no tenant chooses weaker {weak} than the machine has; ask for {known.name} {either(rest)}, not {value}"
+        )
+    most = known.option.tenants_at_most
+    if most is not None and value > most:
+        shown = shown_size(int(most)) if known.is_size else f"{most:g}"
+        raise RejectedError(
+            f"tenants have a {known.name} of at most {shown}, not {value}: {known.option.help}"
+        )
+
+
 def check_lease(lease: float) -> None:
     """Raises UsageError."""
     if not (math.isfinite(lease) and 0 <= lease <= LONGEST_LEASE):
         raise UsageError(f"a lease is of 0 (for no end) to {LONGEST_LEASE:g} s, not {lease!r}")
-
-
-def check_hibernation(seconds: float) -> None:
-    """Raises UsageError."""
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise UsageError(f"a runtime hibernates after 0 (for never) or more seconds, not {seconds!r}")

@@ -125,14 +125,13 @@ class Branches:
     def _add(
         self, parent: RuntimeRecord, name: str | None, born: Parent, place: int, lease: float
     ) -> RuntimeRecord:
-        """As the parent is. What ends by itself is not stored."""
+        """As the parent is."""
         return self._stores.runtimes.add(
             parent.tenant,
             name,
             policy=parent.policy,
             lease=lease,
-            durable=parent.durable and not lease,
-            hibernate_after=0.0 if lease else parent.hibernate_after,
+            retention=parent.retention.of_branch(lease),
             parent=Parent(runtime=born.runtime, name=born.name, fork=born.fork, place=place),
         )
 

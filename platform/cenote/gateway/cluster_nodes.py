@@ -144,7 +144,7 @@ def _settings(options: PlatformOptions, key: MasterKey, lines: ComponentLines) -
         host=LOOPBACK if options.ray_address is None else "",
         hosts=HOSTS,
         only_node=OWN_NODE if options.ray_address is None else "",
-        room=options.shared_memory,
+        room=options.shared_memory_bytes,
         secured=lines.everywhere,
         clients=not options.relayed,
         patcher=HOST_PATCHER,

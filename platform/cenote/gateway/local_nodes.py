@@ -285,10 +285,9 @@ class LocalNodes:
 
     def _look(self, runtime: RuntimeId, hosted: _Hosted, due: list[Rest]) -> None:
         """Ends it when its lease has run out. due: gets it when nobody has called it for as long as was said."""
-        after = hosted.keeping.hibernate_after
         if hosted.lease and self._server.remove_idle(runtime, hosted.lease):
             self.delete(runtime)
-        elif after and self._server.quiet(runtime) > after:
+        elif self._server.quiet(runtime) > hosted.keeping.rests_after:
             due.append(partial(_quietly, partial(self._rest, runtime, hosted)))
 
     def _rest(self, runtime: RuntimeId, hosted: _Hosted) -> None:

@@ -2,68 +2,139 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.remote.address import PORT
 from cenote_security.errors import UsageError
 from cenote_security.loopback import is_loopback
+from cenote_security.options import Options, option
+from cenote_security.size import Size, parse_size
+from cenote_worker.retention import Retention
 
 LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlatformOptions:
-    """host, port: where clients connect; off the loopback with TLS only. Port 0 is any that is free.
-
-    ray_address: of a cluster; None for one of this machine alone, made for the platform. without_ray: no cluster at
-    all; the runtimes are the gateway's own and end with it. relay: clients reach their runtimes through
-    this port, whatever else they could reach. tls: on all lines; those between gateway and machines have it in any
-    case where they lead off the loopback. certificate, key: what the gateway shows to clients, instead of one by the
-    platform's own authority.
-    preloads: modules that tenants may have preloaded. store, hibernate_after: see States.
-    model_endpoints: base URLs that models of tenants' teams and jobs may be at, besides those of their providers.
-    team_environment: names of variables that the processes find which work on teams and jobs, such as
-    OPENAI_API_KEY.
-    audit_keep: seconds for which entries of the audit log are kept at least; 0 for ever.
-    shared_memory: bytes of memory for the shared values of one machine; None for half of what it has. What is beyond
-    goes to disk, in the folder of the machine's state.
-    """
+class PlatformOptions(Options):
+    """What `cenote up` is told. state: the platform's folder on this machine."""
 
     state: StateFolder
-    host: str = LOOPBACK
-    port: int = PORT
-    ray_address: str | None = None
-    without_ray: bool = False
-    relay: bool = False
-    tls: bool = False
-    certificate: Path | None = None
-    key: Path | None = None
-    preloads: tuple[str, ...] = PRELOADS
-    model_endpoints: tuple[str, ...] = ()
-    team_environment: tuple[str, ...] = ()
-    store: str = ""
-    hibernate_after: float = 0.0
-    shared_memory: int | None = None
-    audit_keep: float = 0.0
+    host: str = option(
+        LOOPBACK, flag="host", help="where clients connect; off the loopback with TLS only", metavar="HOST"
+    )
+    port: int = option(
+        PORT,
+        flag="port",
+        help="where clients connect; 0 for any that is free",
+        at_least=0,
+        at_most=65535,
+        metavar="PORT",
+    )
+    ray_address: str | None = option(
+        None,
+        flag="ray-address",
+        help="of a Ray cluster to run on",
+        none="one of this machine alone, made for the platform",
+        metavar="ADDRESS",
+    )
+    without_ray: bool = option(
+        False,
+        flag="without-ray",
+        help="no cluster at all: one process; the runtimes are the gateway's own and end with it",
+    )
+    relay: bool = option(
+        False,
+        flag="relay",
+        help="let clients reach everything through this one port, whatever else they could reach",
+    )
+    tls: bool = option(
+        False,
+        flag="tls",
+        help="TLS on all lines; those to machines have it in any case where they lead off the loopback",
+    )
+    certificate: Path | None = option(
+        None,
+        flag="tls-cert",
+        help="a certificate that the gateway shows to clients",
+        none="one by the platform's own authority",
+        metavar="FILE",
+    )
+    key: Path | None = option(
+        None,
+        flag="tls-key",
+        help="the certificate's key, without a password, mode 0600",
+        metavar="FILE",
+    )
+    preloads: tuple[str, ...] = option(
+        PRELOADS,
+        flag="preload",
+        help="modules that runtimes may have imported beforehand, besides numpy and pandas",
+        metavar="MODULE",
+    )
+    model_endpoints: tuple[str, ...] = option(
+        (),
+        flag="model-endpoint",
+        help="base URLs that models of tenants' teams and jobs may be at, besides those of their providers",
+        metavar="URL",
+    )
+    team_environment: tuple[str, ...] = option(
+        (),
+        flag="team-env",
+        help="names of variables, such as OPENAI_API_KEY, that the processes find which work on teams and jobs",
+        metavar="NAME",
+    )
+    store: str = option(
+        "",
+        flag="store",
+        help="where states of durable runtimes go: a folder, which all machines have, or any URL that fsspec knows; "
+        "by default a folder of this machine",
+        metavar="URL",
+    )
+    hibernate_after: float = option(
+        0.0,
+        flag="hibernate-after",
+        help="have runtimes sleep in the store that nothing calls for so long, unless they say otherwise",
+        unit="seconds",
+        at_least=0,
+        none="never",
+    )
+    shared_memory: Size | None = option(
+        None,
+        flag="shared-memory",
+        help="memory of one machine for shared values; what is beyond goes to disk, in the folder of its state",
+        unit="bytes",
+        none="half of what it has; 4 GiB without Ray",
+    )
+    audit_keep: float = option(
+        0.0,
+        flag="audit-days",
+        flag_scale=86_400,
+        metavar="DAYS",
+        help="how long entries of the audit log are kept at least",
+        unit="seconds",
+        at_least=0,
+        none="ever",
+    )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.port < 65536:
-            raise UsageError(f"a port is from 0 to 65535, not {self.port}")
+        wrong = self.checked()
         if self.without_ray and self.ray_address is not None:
-            raise UsageError("--ray-address and --without-ray do not go together")
+            wrong.note(UsageError("--ray-address and --without-ray do not go together"))
         if (self.certificate is None) != (self.key is None):
-            raise UsageError("a certificate and its key go together: give both, or neither")
+            wrong.note(UsageError("a certificate and its key go together: give both, or neither"))
         if self.certificate is not None and not self.tls:
-            raise UsageError("a certificate is for TLS; add --tls")
-        if not self.tls and not is_loopback(self.host):
-            raise UsageError(
-                f"{self.host} can be reached from other machines, where no token goes in the clear; add --tls"
+            wrong.note(UsageError("a certificate is for TLS; add --tls"))
+        if not self.tls and isinstance(self.host, str) and not is_loopback(self.host):
+            wrong.note(
+                UsageError(
+                    f"{self.host} can be reached from other machines, where no token goes in the clear; add --tls"
+                )
             )
+        wrong.raise_all()
 
     @property
     def relayed(self) -> bool:
@@ -75,15 +146,11 @@ class PlatformOptions:
         """Whether this machine is one of the cluster's, so that actors there have the platform's store."""
         return not self.without_ray and not (self.ray_address or "").startswith("ray://")
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), default=str)
+    @property
+    def shared_memory_bytes(self) -> int | None:
+        return None if self.shared_memory is None else parse_size(self.shared_memory)
 
-    @classmethod
-    def from_json(cls, text: str) -> PlatformOptions:
-        """What `to_json` wrote."""
-        given: dict[str, Any] = json.loads(text)
-        for name in ("certificate", "key"):
-            given[name] = Path(given[name]) if given[name] else None
-        for name in ("preloads", "model_endpoints", "team_environment"):
-            given[name] = tuple(given[name])
-        return cls(**given | {"state": StateFolder(path=Path(given["state"]["path"]))})
+    @property
+    def retention(self) -> Retention:
+        """Of runtimes that say nothing of it."""
+        return Retention(hibernate_after=self.hibernate_after)

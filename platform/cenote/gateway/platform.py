@@ -124,7 +124,7 @@ def serve(options: PlatformOptions, told: Announcer) -> None:
 def _states(options: PlatformOptions) -> States:
     """A folder of this machine is no store for others, unless somebody says that it is."""
     here = options.state.store if options.ray_address is None else None
-    states = States(options.store or str(here or ""), here, options.hibernate_after)
+    states = States(options.store or str(here or ""), here, options.retention)
     if options.store or here:
         states.check_store()
     return states
@@ -134,7 +134,8 @@ def _nodes(
     options: PlatformOptions, stores: Stores, lines: ComponentLines, ending: threading.Event
 ) -> AbstractContextManager[Nodes]:
     if options.without_ray:
-        room = REFERENCE_ROOM if options.shared_memory is None else options.shared_memory
+        room = options.shared_memory_bytes
+        room = REFERENCE_ROOM if room is None else room
         return LocalNodes(
             stores.master_key,
             room=room,

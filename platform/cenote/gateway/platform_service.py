@@ -27,8 +27,9 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.hosted.branching import ForkOrder
+from cenote_worker.retention import NOTHING_STORED, Retention
 from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
-from cenote_worker.wire import policies
+from cenote_worker.wire import option_messages, policies
 
 T = TypeVar("T")
 
@@ -149,14 +150,16 @@ class PlatformService(PlatformServiceServicer):
         if request.HasField("policy"):
             with wrong.noting():
                 policy = policies.asked_for(request.policy)
+        retention = NOTHING_STORED
+        with wrong.noting():
+            retention = option_messages.read(Retention, request)
         wish = Wish(
             name=request.name,
             policy=policy,
             attach=request.attach,
             key=request.key,
             lease=request.lease,
-            durable=request.durable,
-            hibernate_after=request.hibernate_after,
+            retention=retention,
         )
         self._registry.check(wish, wrong)
         wrong.raise_all()

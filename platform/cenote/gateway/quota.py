@@ -11,8 +11,13 @@ from typing import Final
 
 from cenote_security.errors import THOUSANDTHS, QuotaExceededError, UsageError
 from cenote_security.ids import TenantId
+from cenote_security.options import Options, option
 from cenote_security.printable import shown_size
+from cenote_security.size import Size
 from cenote_worker.tenancy.shared_quota import REMEDIES, UNITS, Limits, SharedQuota
+
+MAX_LIMIT: Final = 2**62
+"""Sums of two still fit the database's integers."""
 
 
 class Quota(StrEnum):
@@ -30,6 +35,52 @@ class Quota(StrEnum):
     STORED = "stored"
     TEAMS = "teams"
     JOBS = "jobs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLimits(Options):
+    """What a tenant may have at once: an option for each quota. None is no limit."""
+
+    runtimes: int | None = option(
+        None, help="runtimes that were made and not removed", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    memory: Size | None = option(
+        None,
+        help="memory that the policies of live runtimes promise",
+        unit="bytes",
+        at_most=MAX_LIMIT,
+        none="no limit",
+    )
+    cpus: float | None = option(
+        None,
+        help="CPUs that the policies of live runtimes promise",
+        at_least=0,
+        at_most=MAX_LIMIT // 1000,
+        none="no limit",
+    )
+    cells: int | None = option(
+        None, help="cells that were sent and have not ended", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    stored: Size | None = option(
+        None, help="shared values and states of runtimes", unit="bytes", at_most=MAX_LIMIT, none="no limit"
+    )
+    teams: int | None = option(
+        None, help="teams that were made and not deleted", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    jobs: int | None = option(
+        None, help="jobs that were submitted and are not over", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+
+    def __post_init__(self) -> None:
+        self.checked().raise_all()
+
+    def amounts(self) -> Amounts:
+        """In the quotas' own units; what is not limited is left out."""
+        found = {Quota(name): value for name, value in self.changes().items()}
+        return {
+            quota: round(value * 1000) if _UNITS.get(quota) == THOUSANDTHS else value
+            for quota, value in found.items()
+        }
 
 
 _UNITS: Final = {

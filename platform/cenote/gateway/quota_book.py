@@ -12,12 +12,9 @@ from types import MappingProxyType
 from typing import Final
 
 from cenote.gateway.database import Database
-from cenote.gateway.quota import Amounts, Hold, Quota, QuotaLedger
+from cenote.gateway.quota import MAX_LIMIT, Amounts, Hold, Quota, QuotaLedger
 from cenote_security.errors import UsageError
 from cenote_security.ids import TenantId
-
-_MAX_LIMIT: Final = 2**62
-"""Sums of two still fit the database's integers."""
 
 UNLIMITED: Final[Amounts] = MappingProxyType({})
 
@@ -34,7 +31,7 @@ class QuotaBook:
 
     def set_limit(self, tenant: TenantId, quota: Quota, limit: int | None) -> None:
         """None: the default again. What is in use beyond a lower limit stays. Raises UsageError."""
-        if limit is not None and not 0 <= limit <= _MAX_LIMIT:
+        if limit is not None and not 0 <= limit <= MAX_LIMIT:
             raise UsageError(f"a limit is a whole number from 0 to 2**62, not {limit!r}")
         with self._database.transaction():
             self._database.execute("DELETE FROM quotas WHERE tenant_id = ? AND quota = ?", tenant, quota)

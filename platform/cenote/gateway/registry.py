@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
-from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_hibernation, check_lease
+from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_lease
 from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
 from cenote.gateway.nodes import Nodes, Place, RuntimeFacts
 from cenote.gateway.pages import page
@@ -38,6 +38,7 @@ from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
 from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import CheckpointError
+from cenote_worker.retention import NOTHING_STORED, Retention
 from cenote_worker.wire import policies
 
 log = logging.getLogger("cenote.gateway")
@@ -71,8 +72,7 @@ class Wish:
     attach: bool
     key: str
     lease: float
-    durable: bool = False
-    hibernate_after: float = 0.0
+    retention: Retention = NOTHING_STORED
 
 
 class Registry:
@@ -108,7 +108,7 @@ class Registry:
         with wrong.noting():
             _check(wish)
         with wrong.noting():
-            self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
+            self._stores.states.check(wish.retention)
         if wrong:  # else it may be a runtime that is there already, whatever it is asked for with
             with wrong.noting():
                 bounded(wish.policy, self._preloads)
@@ -122,7 +122,7 @@ class Registry:
         if not (wish.name and wish.attach and Scope.RUNTIMES_READ in principal.scopes):
             principal.require(Scope.RUNTIMES_WRITE)
         _check(wish)
-        self._stores.states.check(durable=wish.durable, hibernate_after=wish.hibernate_after)
+        self._stores.states.check(wish.retention)
         found = self._known(principal, wish)
         if found is not None:
             if found.id in self._remains:
@@ -136,8 +136,7 @@ class Registry:
             policy=_message(policy),
             lease=wish.lease,
             key=wish.key,
-            durable=wish.durable,
-            hibernate_after=wish.hibernate_after,
+            retention=wish.retention,
         )
         try:
             self.reserve(record, policy)
@@ -362,7 +361,7 @@ class Registry:
             return None
         if not wish.attach:
             raise EntryExistsError("runtime", wish.name)
-        if wish.durable and not found.durable:
+        if wish.retention.durable and not found.durable:
             raise UsageError(f"the runtime {wish.name!r} is there and not durable; make another one")
         return found
 
@@ -422,9 +421,7 @@ def _check(wish: Wish) -> None:
         wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
     with wrong.noting():
         check_lease(wish.lease)
-    with wrong.noting():
-        check_hibernation(wish.hibernate_after)
-    if wish.durable and (wish.lease or not wish.name):
+    if wish.retention.durable and (wish.lease or not wish.name):
         wrong.note(
             UsageError(
                 "a durable runtime has a name, and stays until it is removed: give a name, and no lease"
@@ -448,6 +445,6 @@ def hold_of(record: RuntimeRecord, policy: SandboxPolicy) -> Hold:
     amounts = {
         Quota.RUNTIMES: 1,
         Quota.MEMORY: policy.memory_bytes,
-        Quota.CPUS: round(policy.cpus * 1000),
+        Quota.CPUS: policy.millicpus,
     }
     return Hold(key=record.id, tenant=record.tenant, amounts=amounts, lasting=True)

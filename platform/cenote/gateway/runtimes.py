@@ -18,7 +18,12 @@ from cenote.gateway.principal import Principal
 from cenote.gateway.session import Row
 from cenote_security.errors import EntryExistsError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId, new_runtime_id
+from cenote_security.options import definitions
 from cenote_worker.hosted.branching import ForkPoint
+from cenote_worker.retention import NOTHING_STORED, Retention
+
+_RETENTION: Final = definitions(Retention)
+"""Each has a column of its name; truth is a number there."""
 
 _NOWHERE: Final = ForkPoint(history="", step=0)
 
@@ -45,7 +50,7 @@ class RuntimeRecord:
     """created: seconds since the epoch. policy: the serialised message.
 
     lease: seconds that it outlives its last client; 0 until it is deleted. made: whether a node has it, or had.
-    durable, hibernate_after: see CreateRuntimeRequest. parent: of a branch.
+    parent: of a branch.
     """
 
     id: RuntimeId
@@ -55,9 +60,12 @@ class RuntimeRecord:
     policy: bytes = b""
     lease: float = 0.0
     made: bool = False
-    durable: bool = False
-    hibernate_after: float = 0.0
+    retention: Retention = NOTHING_STORED
     parent: Parent | None = None
+
+    @property
+    def durable(self) -> bool:
+        return self.retention.durable
 
 
 class Runtimes:
@@ -75,8 +83,7 @@ class Runtimes:
         policy: bytes = b"",
         lease: float = 0.0,
         key: str = "",
-        durable: bool = False,
-        hibernate_after: float = 0.0,
+        retention: Retention = NOTHING_STORED,
         parent: Parent | None = None,
     ) -> RuntimeRecord:
         """name: None for its id. key: of the request, by which `by_request` finds it. parent: of a branch.
@@ -91,21 +98,25 @@ class Runtimes:
             created=self._clock(),
             policy=policy,
             lease=lease,
-            durable=durable,
-            hibernate_after=hibernate_after,
+            retention=retention,
             parent=parent,
         )
-        sql = (
-            "INSERT INTO runtimes "
-            "(id, tenant_id, name, created, policy, lease, request_key, durable, hibernate_after, "
-            "parent, parent_name, fork_key, fork_place) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        )
-        place = (runtime, tenant, record.name, record.created)
         born = (parent.runtime, parent.name, parent.fork, parent.place) if parent else ("", "", None, 0)
-        values = (*place, policy.hex(), lease, key or None, int(durable), hibernate_after, *born)
+        values = {
+            "id": runtime,
+            "tenant_id": tenant,
+            "name": record.name,
+            "created": record.created,
+            "policy": policy.hex(),
+            "lease": lease,
+            "request_key": key or None,
+            **{known.name: +getattr(retention, known.name) for known in _RETENTION},
+            **dict(zip(("parent", "parent_name", "fork_key", "fork_place"), born, strict=True)),
+        }
+        names, marks = ", ".join(values), ", ".join("?" * len(values))
+        sql = f"INSERT INTO runtimes ({names}) VALUES ({marks})"  # noqa: S608  (names of columns, from here)
         try:
-            self._database.execute(sql, *values)
+            self._database.execute(sql, *values.values())
         except DuplicateRowError:
             raise EntryExistsError("runtime", record.name) from None
         return record
@@ -208,8 +219,7 @@ def _record(row: Row | None, asked: str) -> RuntimeRecord:
         policy=bytes.fromhex(row["policy"]),
         lease=row["lease"],
         made=row["made"] is not None,
-        durable=bool(row["durable"]),
-        hibernate_after=row["hibernate_after"],
+        retention=Retention(**{known.name: type(known.default)(row[known.name]) for known in _RETENTION}),
         parent=_parent(row) if row["parent"] else None,
     )
 

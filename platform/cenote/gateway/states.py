@@ -11,21 +11,22 @@ from cenote_security.errors import UnavailableError, UsageError
 from cenote_security.ids import TenantId
 from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
 from cenote_worker.hosted.keeping import PLACE, Keeping
+from cenote_worker.retention import NOTHING_STORED, Retention
 
 
 class States:
     """Of all runtimes. Names below a tenant's part are made up by the gateway, so nobody can name another's."""
 
-    def __init__(self, store: str, records: Path | None = None, hibernate_after: float = 0.0) -> None:
+    def __init__(self, store: str, records: Path | None = None, default: Retention = NOTHING_STORED) -> None:
         """store: a folder, or a URL that fsspec knows; empty where there is none that all machines reach.
 
         records: for those of runtimes, where the store is no folder: there is no adding to what an object store has.
-        None for none: they live with the process that serves the runtime. hibernate_after: for runtimes that have
-        nothing else said.
+        None for none: they live with the process that serves the runtime. default: for runtimes that say
+        nothing of hibernation.
         """
         self._store = store.rstrip("/")
         self._records = local_root(store) if store and is_local(store) else records
-        self._hibernate_after = hibernate_after if store else 0.0
+        self._default = default if store else NOTHING_STORED
 
     def check_store(self) -> None:
         """For whoever starts a platform, so that they hear of it before its users. One elsewhere is not asked: it
@@ -54,9 +55,9 @@ class States:
         CheckpointStore(self._store, PLACE).check()
         return local_root(self._store) if is_local(self._store) else None
 
-    def check(self, *, durable: bool, hibernate_after: float) -> None:
+    def check(self, retention: Retention) -> None:
         """Raises UsageError where what is asked for cannot be had."""
-        if not self._store and (durable or hibernate_after):
+        if not self._store and retention.stores:
             raise UsageError(
                 "this platform has no store that all its machines reach, for runtimes that are durable or hibernate; "
                 "its operator gives it one with `cenote up --store`"
@@ -67,8 +68,7 @@ class States:
         return Keeping(
             store=self._store_of(record.tenant),
             records="" if self._records is None else str(self._records / record.tenant),
-            durable=record.durable,
-            hibernate_after=record.hibernate_after or self._hibernate_after,
+            **record.retention.or_else(self._default).changes(),
             partial=partial,
             known=record.made,
         )

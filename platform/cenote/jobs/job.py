@@ -14,8 +14,9 @@ from cenote.runtime.remote.background import background
 from cenote.runtime.remote.jobs import LOOK_EVERY, SELDOM, JobClient
 from cenote.runtime.remote.patience import Patience
 from cenote.team.budget import Budget
-from cenote_proto.scalars import make, put
+from cenote_proto.scalars import make
 from cenote_proto.v1 import job_pb2, team_pb2
+from cenote_worker.wire import option_messages
 
 T = TypeVar("T")
 
@@ -153,11 +154,7 @@ class Job:
 
 
 def budget_message(budget: Budget) -> team_pb2.TeamBudget:
-    message = team_pb2.TeamBudget()
-    for name in ("tokens", "cost", "agents", "depth", "seconds", "answer"):
-        if (value := getattr(budget, name)) is not None:
-            put(message, name, value)
-    return message
+    return option_messages.fill(team_pb2.TeamBudget(), budget)
 
 
 async def _next(stream: AsyncGenerator[T, None]) -> T | None:

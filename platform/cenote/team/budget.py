@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from cenote.team.errors import BudgetExceededError
 from cenote_security.errors import UsageError
-from cenote_security.policy import check_seconds
+from cenote_security.options import Options, option
 
 MAX_COUNT = 2**53
 MAX_COST = 2**33
@@ -24,41 +25,51 @@ MAX_SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Budget(Options):
     """What all agents of a team may use together; None is no limit.
 
     Each model call reserves beforehand what it may cost at most, and is not made if that is not there any more.
-
-    tokens: prompt and completion of all calls.
-    cost: US dollars, at the prices of the agents' models.
-    agents: at once; those that a fan-out makes count while they are there.
-    depth: levels of agents; 1 is a lead without sub-agents.
-    seconds: wall time, from the first task on.
-    answer: tokens that are reserved for the answer of one call. A longer answer is cut off. None is 4096, or a tenth
-        of the budget where that is less.
     """
 
-    tokens: int | None = None
-    cost: float | None = None
-    agents: int | None = None
-    depth: int | None = None
-    seconds: float | None = None
-    answer: int | None = None
+    whose: ClassVar[str] = "a budget's"
+
+    tokens: int | None = option(
+        None, help="prompt and completion of all calls", at_least=0, at_most=MAX_COUNT, none="no limit"
+    )
+    cost: float | None = option(
+        None,
+        help="US dollars, at the prices of the agents' models",
+        at_least=0,
+        at_most=MAX_COST,
+        none="no limit",
+    )
+    agents: int | None = option(
+        None,
+        help="agents at once; those that a fan-out makes count while they are there",
+        at_least=0,
+        at_most=MAX_COUNT,
+        none="no limit",
+    )
+    depth: int | None = option(
+        None,
+        help="levels of agents; 1 is a lead without sub-agents",
+        at_least=0,
+        at_most=MAX_COUNT,
+        none="no limit",
+    )
+    seconds: float | None = option(
+        None, help="wall time, from the first task on", unit="seconds", above=0, none="no limit"
+    )
+    answer: int | None = option(
+        None,
+        help="tokens that are reserved for the answer of one call; a longer answer is cut off",
+        at_least=1,
+        at_most=MAX_COUNT,
+        none=f"{DEFAULT_ANSWER}, or a tenth of the budget where that is less",
+    )
 
     def __post_init__(self) -> None:
-        for name in ("tokens", "cost", "agents", "depth"):
-            limit = getattr(self, name)
-            most = MAX_COST if name == "cost" else MAX_COUNT
-            if limit is not None and not (isinstance(limit, int | float) and 0 <= limit <= most):
-                raise UsageError(
-                    f"a budget's {name} is a number from 0 on, or None for no limit, not {limit!r}; "
-                    f"at most {most}"
-                )
-        check_seconds(self.seconds, "a budget's seconds")
-        if self.answer is not None and not (isinstance(self.answer, int) and 1 <= self.answer <= MAX_COUNT):
-            raise UsageError(
-                f"a budget's answer is from one token to {MAX_COUNT}, or None, not {self.answer!r}"
-            )
+        self.checked().raise_all()
 
     def reserve(self, token: int = 0) -> int:
         """Tokens that are reserved for an answer. token: what one of them costs at most, in nanodollars."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.cgroups import Version
 
 QUOTA_PERIOD: Final = 100_000
@@ -31,6 +32,11 @@ class Share:
     memory: int
     tasks: int
     cpus: float
+
+    @classmethod
+    def of(cls, policy: SandboxPolicy, *, base_memory: int, tasks: int) -> Share:
+        """base_memory: what the jail begins with. tasks: the policy's, and those of the walls."""
+        return cls(memory=policy.memory_bytes + base_memory, tasks=tasks, cpus=policy.cpus)
 
 
 @dataclass(frozen=True, kw_only=True)

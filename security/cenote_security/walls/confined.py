@@ -87,12 +87,12 @@ class ConfinedLevel(Level):
             # Orphans of the jail come to the warden, which can then find and end them.
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
             others = limits.tasks_of(os.geteuid()) if self._shares_user else 1
-            limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
+            policy = allowance.policy
+            limits.apply(allowance.memory, policy.disk_bytes, policy.processes + others)
         own = Grant(path=str(self._own_folders.root(allowance.number)), access=landlock.WRITE)
-        self._grants = (*self._grants, own)
-        if allowance.noexec:
-            self._filter = fences.call_filter("landlock", shares_user=not self._is_root, noexec=True)
-            self._grants = tuple(map(fences.without_execution, self._grants))
+        self._filter, self._grants = fences.as_wanted(
+            policy, "landlock", self._filter, (*self._grants, own), shares_user=not self._is_root
+        )
 
     def fence_warden(self) -> None:
         """The warden may read all of `/proc`, to account for its jail; its own files there are root's."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -42,20 +41,16 @@ _NO_INSTALLS: Final[Mapping[str, str]] = {
 }
 
 
-def whole_cpus(cpus: float) -> int:
-    """How many CPUs a library may assume: at least one, a fraction counts as a whole one."""
-    return max(1, math.ceil(cpus))
-
-
 def scrubbed(
-    *, workdir: str, temporary: str, programs: str, cpus: float, extra: Mapping[str, str]
+    *, workdir: str, temporary: str, programs: str, whole_cpus: int, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """All environment variables of a jail. `extra`, the policy's, wins.
 
+    whole_cpus: how many the policy lets libraries assume.
     programs: the folder of the interpreter, first on the path: a cell that starts `python` means the one it is in,
     with what is installed there, and not the system's, which may not even be.
     """
-    pools = dict.fromkeys(_POOL_SIZES, str(whole_cpus(cpus)))
+    pools = dict.fromkeys(_POOL_SIZES, str(whole_cpus))
     return {
         "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
         "HOME": workdir,

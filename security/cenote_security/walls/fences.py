@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed import MFD_NOEXEC_SEAL
 from cenote_security.walls import landlock, seccomp
 from cenote_security.walls import libc_unsafe as libc
@@ -54,14 +55,26 @@ def filter_calls(calls: libc.Filter) -> None:
         libc.install_filter(calls)
 
 
-def call_filter(
-    level: seccomp.FilterLevel, *, shares_user: bool = False, noexec: bool = False
-) -> libc.Filter:
-    """The filter of a level for this machine. A zygote makes it once for all its jails, but for those with noexec.
+def call_filter(level: seccomp.FilterLevel, *, shares_user: bool = False) -> libc.Filter:
+    """The filter of a level for this machine. A zygote makes it once for all its jails; see `as_wanted`."""
+    return libc.Filter(seccomp.program(level, machine(), shares_user=shares_user))
 
-    Raises WallError for a noexec that this kernel cannot hold.
+
+def as_wanted(
+    policy: SandboxPolicy,
+    level: seccomp.FilterLevel,
+    calls: libc.Filter,
+    grants: Sequence[Grant],
+    *,
+    shares_user: bool = False,
+) -> tuple[libc.Filter, tuple[Grant, ...]]:
+    """A jail's filter and grants: its zygote's, or stricter ones where its policy wants those.
+
+    Raises WallError for what this kernel cannot hold.
     """
-    if noexec:
-        with building("keep memory files from being executed, which takes Linux 6.3,"):
-            os.close(os.memfd_create("cenote", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL))
-    return libc.Filter(seccomp.program(level, machine(), shares_user=shares_user, noexec=noexec))
+    if not policy.noexec:
+        return calls, tuple(grants)
+    with building("keep memory files from being executed, which takes Linux 6.3,"):
+        os.close(os.memfd_create("cenote", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL))
+    strict = seccomp.program(level, machine(), shares_user=shares_user, runs_memory_files=False)
+    return libc.Filter(strict), tuple(map(without_execution, grants))

@@ -37,7 +37,9 @@ class GuestLevel(Level):
         with building("enter the working folder"):
             os.chdir(WORKDIR)
         with building("set limits"):
-            limits.apply(allowance.memory, allowance.disk, allowance.processes, unknown=_NO_LIMITS)
+            limits.apply(
+                allowance.memory, allowance.policy.disk_bytes, allowance.policy.processes, unknown=_NO_LIMITS
+            )
 
     def fence_warden(self) -> None:
         """The filter spares gVisor's kernel the calls that no jail needs; gVisor has no Landlock."""

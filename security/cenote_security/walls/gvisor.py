@@ -53,8 +53,8 @@ class GvisorLevel(StrictLevel):
     def settle(self, allowance: Allowance) -> None:
         """As the first process of the namespaces, around the sandbox."""
         furniture = self._furnished()
-        root.furnish_folders(furniture, disk=allowance.disk, noexec=allowance.noexec)
-        root.show_cpus(furniture, allowance.cpus)
+        root.furnish_folders(furniture, allowance.policy)
+        root.show_cpus(furniture, allowance.policy)
         with building("mount /proc"):
             # Writable and unmasked: runsc maps its user there, and mounts one more in a namespace below.
             libc.mount("proc", "/proc", "proc", libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC)
@@ -68,9 +68,7 @@ class GvisorLevel(StrictLevel):
         module: whose `run()` a fresh interpreter calls inside, with this process's standard streams.
         """
         arguments = [sys.executable, *arguments_of(sys.path, module, "run")]
-        config = bundle.config(
-            arguments=arguments, environment=environment, mounts=self._mounts, noexec=allowance.noexec
-        )
+        config = bundle.config(allowance.policy, arguments, environment, self._mounts)
         with building("write the sandbox's bundle"):
             Path(EMPTY_FOLDER, "config.json").write_text(json.dumps(config))
         return bundle.command(self._runsc.path, self._runsc.version, EMPTY_FOLDER)

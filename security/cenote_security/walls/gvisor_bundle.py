@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from cenote_security.policy import Mount
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.walls.template import WRITABLE_FOLDERS
 
 SPEC_VERSION: Final = "1.0.2"
@@ -47,14 +47,14 @@ def command(runsc: str, version: int, bundle: str) -> list[str]:
 
 
 def config(
-    *, arguments: Sequence[str], environment: Mapping[str, str], mounts: Sequence[Mount], noexec: bool
+    policy: SandboxPolicy, arguments: Sequence[str], environment: Mapping[str, str], mounts: Sequence[Mount]
 ) -> dict[str, object]:
     """The `config.json` of a sandbox that runs `arguments`, on the root of whoever starts it.
 
     The root is not declared read-only, because it is: it was mounted so, and runsc would fail to do it once more.
-    mounts: of the policy. noexec: nothing in the folders that the sandbox may write to can be executed.
+    mounts: those that the zygote has made.
     """
-    options = ["rw", "rbind", "nosuid", "nodev", *(["noexec"] if noexec else [])]
+    options = ["rw", "rbind", "nosuid", "nodev", *_locked(policy)]
     return {
         "ociVersion": SPEC_VERSION,
         "process": {
@@ -71,7 +71,7 @@ def config(
         "mounts": [
             {"destination": "/proc", "type": "proc", "source": "proc"},
             *(_bind(folder, options) for folder in WRITABLE_FOLDERS),
-            *(_bind(mount.target, _mount_options(mount, noexec=noexec)) for mount in mounts),
+            *(_bind(mount.target, _mount_options(mount, policy)) for mount in mounts),
         ],
         "linux": {"namespaces": [{"type": kind} for kind in _NAMESPACES]},
     }
@@ -82,6 +82,11 @@ def _bind(path: str, options: Sequence[str]) -> dict[str, object]:
     return {"destination": path, "type": "bind", "source": path, "options": list(options)}
 
 
-def _mount_options(mount: Mount, *, noexec: bool) -> list[str]:
-    locked = ["noexec"] if noexec and mount.writable else []
+def _locked(policy: SandboxPolicy) -> list[str]:
+    """Of folders that the sandbox may write to."""
+    return ["noexec"] if policy.noexec else []
+
+
+def _mount_options(mount: Mount, policy: SandboxPolicy) -> list[str]:
+    locked = _locked(policy) if mount.writable else []
     return ["rw" if mount.writable else "ro", "rbind", "nosuid", "nodev", *locked]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cenote_security.policy import Mount
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.walls.wall import WallError
 
 LevelName = Literal["strict", "landlock", "gvisor", "none"]
@@ -17,20 +17,16 @@ LevelName = Literal["strict", "landlock", "gvisor", "none"]
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """What one jail may use. number: unique per zygote. memory, disk: bytes. processes: at once, threads too.
+    """What one jail may use. number: unique per zygote.
 
-    seat: a small number that no other living jail of the zygote has; see UserIds.
-    noexec: whether nothing can be executed that lies where it can write. egress: whether it has a way to a proxy
-    outside.
+    seat: a small number that no other living jail of the zygote has; see UserIds. memory: bytes, with those that it
+    begins with. policy: without what only its client needs. egress: whether it has a way to a proxy outside.
     """
 
     number: int
     seat: int
     memory: int
-    disk: int
-    processes: int
-    cpus: float
-    noexec: bool = False
+    policy: SandboxPolicy
     egress: bool = False
 
 

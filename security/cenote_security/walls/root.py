@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cenote_security.policy import SandboxPolicy
 from cenote_security.walls import libc_unsafe as libc
-from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.template import (
     CPU_CHOICES,
     CPU_FOLDER,
@@ -55,38 +55,38 @@ def survey(pending: Pending) -> Furniture:
     return Furniture(masks=masks, pending=pending, cpu_choices=len(list(Path(CPU_CHOICES).iterdir())))
 
 
-def furnish(furniture: Furniture, *, disk: int, cpus: float, noexec: bool) -> None:
+def furnish(furniture: Furniture, policy: SandboxPolicy) -> None:
     """Mount everything that is this jail's own and name the machine. Raises WallError."""
-    furnish_folders(furniture, disk=disk, noexec=noexec)
+    furnish_folders(furniture, policy)
     with building("mount /proc"):
         _mount_proc(furniture)
-    show_cpus(furniture, cpus)
+    show_cpus(furniture, policy)
     with building("set the host name"):
         socket.sethostname("cenote")
     os.chdir(WORKDIR)
 
 
-def furnish_folders(furniture: Furniture, *, disk: int, noexec: bool) -> None:
+def furnish_folders(furniture: Furniture, policy: SandboxPolicy) -> None:
     """Mount the folders that the jail may write to. Raises WallError."""
     with building("mount the working directory"):
-        _mount_disk(disk, noexec=noexec)
-    _place(furniture.pending, noexec=noexec)
+        _mount_disk(policy)
+    _place(furniture.pending, policy)
 
 
-def show_cpus(furniture: Furniture, cpus: float) -> None:
+def show_cpus(furniture: Furniture, policy: SandboxPolicy) -> None:
     """Let the C library count as many processors as the policy gives. Raises WallError."""
     with building("show the policy's CPUs"):
-        shown = min(whole_cpus(cpus), furniture.cpu_choices)
+        shown = min(policy.whole_cpus, furniture.cpu_choices)
         libc.mount(f"{CPU_CHOICES}/{shown}", CPU_FOLDER, None, libc.MS_BIND)
 
 
-def _place(pending: Pending, *, noexec: bool) -> None:
+def _place(pending: Pending, policy: SandboxPolicy) -> None:
     for source, target in pending.mounts:
         with building(f"mount {target}"):
             if is_writable(target):
                 make_mount_point(target, is_folder=Path(source).is_dir())
             libc.mount(source, target, None, libc.MS_BIND | libc.MS_REC)
-            if noexec and target in pending.written:
+            if policy.noexec and target in pending.written:
                 libc.mount_setattr(target, libc.MOUNT_ATTR_NOEXEC)
     for path, target in pending.links.items():
         with building(f"link {path}"):
@@ -95,10 +95,11 @@ def _place(pending: Pending, *, noexec: bool) -> None:
             link.symlink_to(target)
 
 
-def _mount_disk(disk: int, *, noexec: bool) -> None:
+def _mount_disk(policy: SandboxPolicy) -> None:
     """One tmpfs for all writable folders: the limit holds for them together."""
+    disk = policy.disk_bytes
     options = f"mode=0755,size={disk},nr_inodes={max(_MIN_INODES, disk // BYTES_PER_INODE)}"
-    libc.mount("tmpfs", "/tmp", "tmpfs", _SAFE | (libc.MS_NOEXEC if noexec else 0), options)
+    libc.mount("tmpfs", "/tmp", "tmpfs", _SAFE | (libc.MS_NOEXEC if policy.noexec else 0), options)
     os.umask(0)
     for name, mode, target in _WRITABLE:
         folder = f"/tmp/{name}"

@@ -231,7 +231,7 @@ def _of_kind(kind: int, then: bpf.Code) -> bpf.Code:
     return (*bpf.load(_low_word(0)), *bpf.when(bpf.JUMP_IF_EQUAL, kind, then), *_eperm)
 
 
-def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf.Code]:
+def _rules(level: FilterLevel, shares_user: bool, runs_memory_files: bool) -> dict[str, bpf.Code]:
     rules = {name: _eperm for name in _FORBIDDEN}
     rules |= {name: _on_itself(argument) for name, argument in _AIMED.items()}
     rules["setpriority"] = _of_kind(_PRIO_PROCESS, rules["setpriority"])
@@ -250,15 +250,17 @@ def _rules(level: FilterLevel, shares_user: bool, noexec: bool) -> dict[str, bpf
     if shares_user and level == "landlock":
         # Their number counts for the user, and without a watch, which is refused above, they are of no use.
         rules |= {name: bpf.give(refuse(errno.ENOSYS)) for name in ("inotify_init", "inotify_init1")}
-    if noexec:
+    if not runs_memory_files:
         rules["memfd_create"] = _MEMFD_NOEXEC
     return rules
 
 
-def _ranges(level: FilterLevel, on: Machine, shares_user: bool, noexec: bool) -> list[tuple[int, bpf.Code]]:
+def _ranges(
+    level: FilterLevel, on: Machine, shares_user: bool, runs_memory_files: bool
+) -> list[tuple[int, bpf.Code]]:
     """Every call number, as ranges of equal treatment in rising order."""
     by_number: dict[int, bpf.Code] = {}
-    for name, code in _rules(level, shares_user, noexec).items():
+    for name, code in _rules(level, shares_user, runs_memory_files).items():
         if (found := lookup(name, on)) is not None:
             by_number[found] = code
     ranges: list[tuple[int, bpf.Code]] = [(0, _allow)]
@@ -270,18 +272,20 @@ def _ranges(level: FilterLevel, on: Machine, shares_user: bool, noexec: bool) ->
     return [*ranges, (HIGHEST + 1, unknown)]
 
 
-def program(level: FilterLevel, on: Machine, *, shares_user: bool = False, noexec: bool = False) -> bytes:
+def program(
+    level: FilterLevel, on: Machine, *, shares_user: bool = False, runs_memory_files: bool = True
+) -> bytes:
     """The filter of a level, as the kernel reads it.
 
     shares_user: whether processes and files outside the jail that it can name belong to the jail's own user.
-    noexec: whether memory files must be made so that they cannot be executed.
+    runs_memory_files: whether a memory file can be executed; else it must be made so that it cannot.
     """
     assert level in get_args(FilterLevel)
     kill = bpf.give(KILL_PROCESS)
     right_arch = (
         *bpf.load(_NUMBER_OFFSET),
         *bpf.when(bpf.JUMP_IF_AT_LEAST, _X32_BIT, kill),
-        *bpf.search(_ranges(level, on, shares_user, noexec)),
+        *bpf.search(_ranges(level, on, shares_user, runs_memory_files)),
     )
     return bpf.assemble(
         (*bpf.load(_ARCH_OFFSET), *bpf.when(bpf.JUMP_IF_EQUAL, AUDIT_ARCH[on], right_arch), *kill)

@@ -36,9 +36,9 @@ class StrictLevel(Level):
             self._users = UserIds.take(host_proc) if os.geteuid() == 0 else None
 
     def prepare(self, visible: Sequence[str], mounts: Sequence[Mount]) -> None:
-        cpus = os.cpu_count() or 1
+        host_cpus = os.cpu_count() or 1
         namespaces.enter_for_zygote(self._host_proc)
-        pending = template.build_and_enter(visible, mounts, cpus)
+        pending = template.build_and_enter(visible, mounts, host_cpus)
         namespaces.leave_power_behind(self._users)
         self._furniture = root.survey(pending)
         written = (Grant(path=mount.target, access=landlock.WRITE) for mount in mounts if mount.writable)
@@ -56,12 +56,11 @@ class StrictLevel(Level):
         return loopback.listen()
 
     def settle(self, allowance: Allowance) -> None:
-        root.furnish(self._furnished(), disk=allowance.disk, cpus=allowance.cpus, noexec=allowance.noexec)
+        policy = allowance.policy
+        root.furnish(self._furnished(), policy)
         with building("set limits"):
-            limits.apply(allowance.memory, allowance.disk, allowance.processes)
-        if allowance.noexec:
-            self._filter = fences.call_filter("strict", noexec=True)
-            self._grants = [fences.without_execution(grant) for grant in self._grants]
+            limits.apply(allowance.memory, policy.disk_bytes, policy.processes)
+        self._filter, self._grants = fences.as_wanted(policy, "strict", self._filter, self._grants)
         self._ports = (loopback.EGRESS_PORT,) if allowance.egress else ()
 
     def fence_warden(self) -> None:

@@ -20,7 +20,7 @@ from cenote_security.walls.wall import WallError, building
 
 WORKDIR: Final = "/workspace"
 CPU_FOLDER: Final = "/sys/devices/system/cpu"
-CPU_CHOICES: Final = "/sys/cenote/cpus"
+CPU_CHOICES: Final = "/sys/cenote/cpu_choices"
 EMPTY_FOLDER: Final = "/sys/cenote/empty"
 HELD_FOLDER: Final = "/sys/cenote/held"
 """Holds, by number, what each jail binds to its place itself: its own folders would hide it."""
@@ -73,11 +73,11 @@ class _Plan:
     points: list[tuple[str, bool]] = field(default_factory=list)
 
 
-def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) -> Pending:
+def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], host_cpus: int) -> Pending:
     """Make the template the root of this process and forget the host's tree. Gives what is left to each jail.
 
     Needs a mount namespace of its own in which this process may mount. visible: host paths shown read-only at the
-    same place. mounts: what the policy adds. cpus: how many processors the host has.
+    same place. mounts: what the policy adds. host_cpus: how many processors the host has.
     Raises WallError.
     """
     with building("keep mounts from propagating"):
@@ -85,7 +85,7 @@ def build_and_enter(visible: Iterable[str], mounts: Iterable[Mount], cpus: int) 
     plan = _plan(visible, mounts)
     with building("mount the private root"):
         libc.mount("tmpfs", _STAGE, "tmpfs", libc.MS_NOSUID, f"mode=0755,size={_BYTES}")
-        _write_tree(plan, cpus)
+        _write_tree(plan, host_cpus)
     for shown in plan.shown:
         with building(f"show {shown.target}"):
             _attach(shown)
@@ -159,14 +159,14 @@ def _hold(plan: _Plan, source: str, target: str, attributes: int) -> None:
 # -- the tree ---------------------------------------------------------------------------------------------
 
 
-def _write_tree(plan: _Plan, cpus: int) -> None:
+def _write_tree(plan: _Plan, host_cpus: int) -> None:
     for folder in _FOLDERS:
         Path(_STAGE + folder).mkdir(parents=True, exist_ok=True)
     scratch = libc.MS_NOSUID | libc.MS_NODEV | libc.MS_NOEXEC
     libc.mount("tmpfs", f"{_STAGE}/tmp", "tmpfs", scratch, f"mode=1777,size={_SCRATCH_BYTES}")
     etc = {path: text.encode() for path, text in system.etc_files(INSIDE_ID, WORKDIR).items()}
     _write_files(_STAGE, plan.files | etc)
-    for count in range(1, cpus + 1):
+    for count in range(1, host_cpus + 1):
         choice = {f"/{name}": text.encode() for name, text in system.cpu_files(count).items()}
         _write_files(f"{_STAGE}{CPU_CHOICES}/{count}", choice)
     devices = {f"/dev/{name}": target for name, target in system.DEVICE_LINKS.items()}

@@ -41,7 +41,8 @@ class UnconfinedLevel(Level):
         with building("set limits"):
             libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
             others = limits.tasks_of(os.geteuid())
-            limits.apply(allowance.memory, allowance.disk, allowance.processes + others)
+            policy = allowance.policy
+            limits.apply(allowance.memory, policy.disk_bytes, policy.processes + others)
 
     def fence_warden(self) -> None:
         """Nothing: there is no wall at this level."""

@@ -30,6 +30,7 @@ from cenote_worker.hosted.patching import Patcher
 from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import RETURN_SECONDS, KeeperClient
 from cenote_worker.keeper.watch import KeeperWatch
+from cenote_worker.retention import NOTHING_STORED, Retention
 from cenote_worker.serving.capabilities import CapabilityRights
 from cenote_worker.serving.place import holders_of
 from cenote_worker.serving.relay import HostRelay
@@ -56,8 +57,7 @@ QUOTAS: Final = "quotas"
 class RuntimeFacts:
     """clients: attached, or gone only a moment ago. idle: seconds since the last one was seen.
 
-    quiet: seconds without any call. hibernated: its state is stored, and it has no jail. hibernate_after: see
-    Keeping.
+    quiet: seconds without any call. hibernated: its state is stored, and it has no jail.
     """
 
     runtime: str
@@ -69,7 +69,7 @@ class RuntimeFacts:
     lease: float
     quiet: float = 0.0
     hibernated: bool = False
-    hibernate_after: float = 0.0
+    retention: Retention = NOTHING_STORED
 
 
 def _nothing() -> None:
@@ -355,7 +355,7 @@ class RuntimeHost:
             lease=bound.assignment.lease,
             quiet=self._server.quiet(name),
             hibernated=not bound.hosted.running and bool(bound.hosted.refill.begins_with),
-            hibernate_after=bound.assignment.keeping.hibernate_after,
+            retention=Retention.of(bound.assignment.keeping),
         )
 
     def _refill(self, bound: _Bound) -> None:

@@ -355,8 +355,8 @@ class Node:
             with suppress(CenoteError, HostGone):  # its client has ended it just now; or the next sweep will
                 if one.lease and one.idle > one.lease:
                     self._end_idle(one.runtime, one.lease)
-                elif one.hibernate_after and one.quiet > one.hibernate_after:
-                    rest = partial(self._hibernate, one.runtime, one.hibernate_after)
+                elif one.quiet > one.retention.rests_after:
+                    rest = partial(self._hibernate, one.runtime, one.retention.rests_after)
                     due.setdefault(one.tenant, []).append(rest)
         self._resting.begin(due)
         self._references.sweep()

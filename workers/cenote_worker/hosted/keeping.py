@@ -15,6 +15,7 @@ from cenote_worker.history.history import History
 from cenote_worker.hosted.checkpoints import Checkpoints, Room
 from cenote_worker.hosted.offers import injections_of
 from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.retention import Retention
 
 RECORD: Final = "history"
 """The file in a runtime's folder that has its record."""
@@ -25,25 +26,17 @@ PLACE: Final = "the platform's store"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Keeping:
+class Keeping(Retention):
     """store: URL of all checkpoints of the runtime's tenant. records: folder with one for each runtime's record;
     empty to have it in memory. durable: see Checkpoints.
 
-    hibernate_after: seconds without any call after which its jail ends, with its state stored; 0 for never.
     partial: begin without what a stored state does not have. known: it has been served before, so its store knows it.
     """
 
     store: str = ""
     records: str = ""
-    durable: bool = False
-    hibernate_after: float = 0.0
     partial: bool = False
     known: bool = False
-
-    @property
-    def stores(self) -> bool:
-        """Whether states are ever stored, besides the record."""
-        return self.durable or self.hibernate_after > 0
 
     def record_of(self, runtime: str) -> History:
         """Going on where it ends. Raises HistoryTakenError while another process writes it."""

@@ -95,7 +95,7 @@ class Worker:
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
-        self._kernel = Kernel(self._sink, tracking=settings.tracking, guarded=True)
+        self._kernel = Kernel(self._sink, tracking=settings.policy.tracking, guarded=True)
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)

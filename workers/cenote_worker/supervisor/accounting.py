@@ -48,7 +48,7 @@ class Accounting:
         if policy.limits == "watchdog":
             return None
         tasks = facts.tasks_each * (policy.processes + WARDEN) + facts.own_tasks
-        share = Share(memory=policy.memory_bytes + facts.base_memory, tasks=tasks, cpus=policy.cpus)
+        share = Share.of(policy, base_memory=facts.base_memory, tasks=tasks)
         try:
             return self._own_groups().make(share, arrival)
         except OSError as error:

@@ -227,7 +227,7 @@ def be_warden(inmates: Inmates, pipe: int) -> None:
         inmates.oom_kills,
         holds_signals=inmates.level.holds_signals,
         last_pid=inmates.level.last_pid,
-        most_copies=min(MOST, inmates.allowance.processes // _PROCESSES_PER_COPY)
+        most_copies=min(MOST, inmates.allowance.policy.processes // _PROCESSES_PER_COPY)
         if start.keeps_copies
         else 0,
         attend=lambda descriptors: run_and_exit(lambda: attend(start, descriptors)),

@@ -10,9 +10,10 @@ import json
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from typing import Final
 
+from cenote_security.policy import SandboxPolicy
 from cenote_security.walls.level import Allowance, Level
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote.descriptors import JailDescriptors, place
@@ -29,15 +30,19 @@ class Letter:
     entry: str
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        allowance = {**vars(self.allowance), "policy": self.allowance.policy.changes()}
+        settings = {each.name: getattr(self.settings, each.name) for each in fields(self.settings)}
+        del settings["policy"]  # the same
+        return json.dumps({"allowance": allowance, "settings": settings, "entry": self.entry})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Letter:
-        fields = json.loads(text)
+        told = json.loads(text)
+        policy = SandboxPolicy.from_changes(told["allowance"].pop("policy"))
         return cls(
-            allowance=Allowance(**fields["allowance"]),
-            settings=WorkerSettings(**fields["settings"]),
-            entry=fields["entry"],
+            allowance=Allowance(**told["allowance"], policy=policy),
+            settings=WorkerSettings(**told["settings"], policy=policy),
+            entry=told["entry"],
         )
 
 

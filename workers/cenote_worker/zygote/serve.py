@@ -38,10 +38,16 @@ _END_SECONDS: Final = 1.0
 """A killed process is gone in milliseconds, unless it hangs in the kernel; then nobody can end it."""
 
 
-def variables_of(home: Home, cpus: float, extra: Mapping[str, str]) -> dict[str, str]:
+def variables_of(home: Home, whole_cpus: int, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of a jail with this home."""
     programs, _, _ = sys.executable.rpartition("/")
-    return scrubbed(workdir=home.workdir, temporary=home.temporary, programs=programs, cpus=cpus, extra=extra)
+    return scrubbed(
+        workdir=home.workdir,
+        temporary=home.temporary,
+        programs=programs,
+        whole_cpus=whole_cpus,
+        extra=extra,
+    )
 
 
 class Zygote:
@@ -138,7 +144,7 @@ class Zygote:
     def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
         home = self._level.home(request.number)
         proxy = PROXY_VARIABLES if request.egress else {}
-        variables = variables_of(home, request.cpus, proxy)
+        variables = variables_of(home, request.policy.whole_cpus, proxy)
         return Birth(
             level=self._level,
             entry=self._entry,

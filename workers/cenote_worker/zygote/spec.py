@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Final
 
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
 from cenote_security.walls.level import Allowance, Home, LevelName
@@ -13,6 +14,9 @@ MAX_MESSAGE = 64 * 2**10
 """Bytes of one message on a zygote's socket. Paths are the only thing in it that can be long."""
 
 DEFAULT_ENTRY = "cenote_worker.in_jail.worker"
+
+_UNTOLD: Final = ("env", "mounts", "network", "preload")
+"""Options that a zygote has in another form, or may not have."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,42 +52,28 @@ class ZygoteSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class JailRequest:
-    """One jail, as asked of a zygote. number: the client's, unique per zygote; sizes in bytes.
+    """One jail, as asked of a zygote. number: the client's, unique per zygote. policy, egress: see Allowance.
 
-    noexec, egress: see Allowance. snapshots: see WorkerSettings.
     has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
     request because the zygote reads that, and later jails, its forks, could find it in their memory.
-    groups: how many entrances of control groups come along. tracking: see WorkerSettings.
+    groups: how many entrances of control groups come along.
     """
 
     number: int
-    memory: int
-    disk: int
-    output_bytes: int
-    processes: int
-    cpus: float
-    noexec: bool
+    policy: SandboxPolicy
     egress: bool
     has_environment: bool
     groups: int = 0
-    tracking: bool = True
-    snapshots: bool = False
 
     @classmethod
     def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
+        kept = {name: value for name, value in policy.changes().items() if name not in _UNTOLD}
         return cls(
             number=number,
-            memory=policy.memory_bytes,
-            disk=policy.disk_bytes,
-            output_bytes=policy.output_bytes,
-            processes=policy.processes,
-            cpus=policy.cpus,
-            noexec=policy.noexec,
+            policy=SandboxPolicy.from_changes(kept),
             egress=policy.network != "none",
             has_environment=bool(policy.env),
             groups=groups,
-            tracking=policy.tracking,
-            snapshots=policy.snapshots == "auto",
         )
 
     def allowance(self, seat: int, base_memory: int) -> Allowance:
@@ -91,35 +81,23 @@ class JailRequest:
         return Allowance(
             number=self.number,
             seat=seat,
-            memory=base_memory + self.memory,
-            disk=self.disk,
-            processes=self.processes,
-            cpus=self.cpus,
-            noexec=self.noexec,
+            memory=base_memory + self.policy.memory_bytes,
+            policy=self.policy,
             egress=self.egress,
         )
 
     def settings(self, home: Home, isolation: LevelName) -> WorkerSettings:
         return WorkerSettings(
-            workdir=home.workdir,
-            temporary=home.temporary,
-            isolation=isolation,
-            cpus=self.cpus,
-            memory=self.memory,
-            disk=self.disk,
-            output_bytes=self.output_bytes,
-            processes=self.processes,
-            egress=self.egress,
-            tracking=self.tracking,
-            snapshots=self.snapshots,
+            workdir=home.workdir, temporary=home.temporary, isolation=isolation, policy=self.policy
         )
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self))
+        return json.dumps({**vars(self), "policy": self.policy.changes()})
 
     @classmethod
     def from_json(cls, text: str | bytes) -> JailRequest:
-        return cls(**json.loads(text))
+        fields = json.loads(text)
+        return cls(**fields | {"policy": SandboxPolicy.from_changes(fields["policy"])})
 
 
 @dataclass(frozen=True, kw_only=True)

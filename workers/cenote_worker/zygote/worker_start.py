@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cenote_security.walls.environment import whole_cpus
 from cenote_security.walls.level import Level
 from cenote_worker.settings import WorkerSettings
 from cenote_worker.zygote.descriptors import FOR_WORKERS, FRAMES, PULSE, WARDEN, place
@@ -49,7 +48,7 @@ class WorkerStart:
 
     @property
     def keeps_copies(self) -> bool:
-        return self.settings.snapshots and not self.level.own_kernel
+        return self.settings.policy.snapshots == "auto" and not self.level.own_kernel
 
     def fence(self) -> int:
         """Gives a descriptor of `/dev/null`. Raises WallError, OSError."""
@@ -86,7 +85,7 @@ class WorkerStart:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         _draw_other_numbers(self.seeds)
-        _say_so_many_cpus(whole_cpus(self.settings.cpus))
+        _say_so_many_cpus(self.settings.policy.whole_cpus)
         gc.enable()
 
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from cenote.gateway.audit.entry import Event, Fact, Facts
 from cenote_security.network import Allow
+from cenote_security.options import definitions
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.tenancy.books import policy_digest
 from cenote_worker.tenancy.deeds import CellDeed, Deed, NetworkDeed
@@ -114,18 +115,18 @@ def deeds_lost(source: str, number: int, lost: int | None, reason: str) -> Event
 
 def policy_facts(policy: SandboxPolicy) -> dict[str, Fact]:
     """What a jail may do, without the values of its environment, which people use for secrets against all advice."""
+    facts: dict[str, Fact] = {}
+    for known in definitions(SandboxPolicy):
+        value = getattr(policy, known.name)
+        if known.option.unit == "seconds":
+            facts[f"{known.name}_us"] = _microseconds(value)
+        elif isinstance(value, str | int):
+            facts[known.name] = value
     return {
-        "isolation": policy.isolation,
-        "limits": policy.limits,
-        "memory": policy.memory_bytes,
-        "disk": policy.disk_bytes,
-        "output": policy.output_bytes,
+        **facts,
         "sha256": policy_digest(policy),
-        "millicpus": int(policy.cpus * 1000),
-        "processes": policy.processes,
-        "cell_timeout_us": _microseconds(policy.cell_timeout),
+        "millicpus": policy.millicpus,
         "call_timeout_us": _microseconds(policy.call_seconds),
-        "runtime_timeout_us": _microseconds(policy.runtime_timeout),
         "network": _listed(policy.network.destinations) if isinstance(policy.network, Allow) else [],
         "env_names": _listed(policy.env),
         "mounts": _listed(f"{mount.source}:{'rw' if mount.writable else 'ro'}" for mount in policy.mounts),

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 from cenote.gateway.bounds import bounded
-from cenote.gateway.jobs.schedule import Rules
 from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
 from cenote.jobs.checks import wrong_identifier
-from cenote.jobs.limits import (
-    DEFAULT_BACKOFF,
-    DEFAULT_CONCURRENCY,
-    MAX_ATTEMPTS,
-    MAX_BACKOFF,
-    MAX_CODE,
-    MAX_CONCURRENCY,
-    MAX_TIMEOUT,
-    MAX_VARIABLES,
-)
+from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES, JobRules
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
-from cenote_worker.wire import policies
+from cenote_worker.wire import option_messages, policies
 
 
 def check_definition(
@@ -47,7 +36,8 @@ def check_definition(
             check_model("the job", definition.model, secrets, endpoints)
     with wrong.noting():
         bounded(sandbox_of(definition), preloads)
-    _check_numbers(definition, wrong)
+    with wrong.noting():
+        rules_of(definition)
     with wrong.noting():
         check_budget(definition.budget)
     if len(definition.setup) > MAX_CODE:
@@ -72,26 +62,10 @@ def check_budget(message: team_pb2.TeamBudget) -> Budget:
     return budget_of(message)
 
 
-def rules_of(definition: job_pb2.JobDefinition) -> Rules:
-    return Rules(
-        concurrency=definition.concurrency or DEFAULT_CONCURRENCY,
-        attempts=definition.attempts or 1,
-        backoff=definition.backoff or DEFAULT_BACKOFF,
-    )
+def rules_of(definition: job_pb2.JobDefinition) -> JobRules:
+    """Raises UsageError."""
+    return option_messages.read(JobRules, definition, as_asked=True)
 
 
 def sandbox_of(definition: job_pb2.JobDefinition) -> SandboxPolicy:
     return policies.asked_for(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
-
-
-def _check_numbers(definition: job_pb2.JobDefinition, wrong: Problems) -> None:
-    if definition.concurrency > MAX_CONCURRENCY:
-        wrong.note(
-            UsageError(f"a job has up to {MAX_CONCURRENCY} tasks at once, not {definition.concurrency}")
-        )
-    if definition.attempts > MAX_ATTEMPTS:
-        wrong.note(UsageError(f"a task has up to {MAX_ATTEMPTS} attempts, not {definition.attempts}"))
-    for name, most in (("backoff", MAX_BACKOFF), ("timeout", MAX_TIMEOUT)):
-        seconds = getattr(definition, name)
-        if not (math.isfinite(seconds) and 0 <= seconds <= most):
-            wrong.note(UsageError(f"{name} is of 0 to {most:g} s, not {seconds!r}"))

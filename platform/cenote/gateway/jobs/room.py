@@ -49,4 +49,4 @@ def fits(limits: Amounts, need: Amounts) -> Quota | None:
 
 def need_of(policy: SandboxPolicy) -> Amounts:
     """What the runtime of one task takes."""
-    return {Quota.RUNTIMES: 1, Quota.MEMORY: policy.memory_bytes, Quota.CPUS: round(policy.cpus * 1000)}
+    return {Quota.RUNTIMES: 1, Quota.MEMORY: policy.memory_bytes, Quota.CPUS: policy.millicpus}

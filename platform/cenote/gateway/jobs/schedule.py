@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cenote.jobs.limits import MAX_BACKOFF
+from cenote.jobs.limits import MAX_BACKOFF, JobRules
 
 MAX_LOSSES: Final = 5
 """Attempts of one task whose outcome is unknown, since the platform failed under it: a task that brings it down each
@@ -23,15 +23,6 @@ LONGEST_PAUSE: Final = 5.0
 
 Verdict = Literal["over", "failed", "lost", "crowded"]
 """What an attempt came to. over: no further one is of use. lost: nobody knows. crowded: it did not begin."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """concurrency: tasks at once. attempts: how often one that fails is done. backoff: seconds before the second."""
-
-    concurrency: int
-    attempts: int = 1
-    backoff: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +41,7 @@ class Standing:
 class Schedule:
     """Of one job. Times are seconds since the epoch, as the caller has them."""
 
-    def __init__(self, rules: Rules, standings: Iterable[Standing] = ()) -> None:
+    def __init__(self, rules: JobRules, standings: Iterable[Standing] = ()) -> None:
         self._rules = rules
         self._ready: list[tuple[int, Standing]] = []
         self._later: list[tuple[float, int, Standing]] = []

@@ -14,7 +14,7 @@ from cenote_security.containment import weakness
 from cenote_security.errors import RejectedError, UsageError, WeakerSandboxError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
-from cenote_worker.wire import policies
+from cenote_worker.wire import option_messages, policies
 
 MAX_MEMBERS: Final = 64
 MAX_BYTES: Final = 512 * 2**10
@@ -100,8 +100,7 @@ def check_work(request: team_pb2.StartRunRequest, definition: team_pb2.TeamDefin
 
 def budget_of(message: team_pb2.TeamBudget) -> Budget:
     """Raises UsageError for one that makes no sense."""
-    given = {field.name: value for field, value in message.ListFields()}
-    return Budget(**given)
+    return option_messages.read(Budget, message)
 
 
 def settings_of(member: team_pb2.TeamMember) -> dict[str, object]:

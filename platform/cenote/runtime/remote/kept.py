@@ -5,17 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cenote_security.options import option
+from cenote_worker.retention import Retention
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """durable: what a call has changed is stored before it is answered. hibernate_after: seconds without any call.
+class Kept(Retention):
+    """With what a client that joins it puts up with. See CreateRuntimeRequest."""
 
-    partial: join it without what cannot be given back of it. See CreateRuntimeRequest.
-    """
-
-    durable: bool = False
-    hibernate_after: float = 0.0
-    partial: bool = False
+    partial: bool = option(False, help="join it without what cannot be given back of it")
 
 
 NOT_KEPT: Final = Kept()

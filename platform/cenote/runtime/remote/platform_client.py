@@ -19,7 +19,7 @@ from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_security.errors import RuntimeLostError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.wire import policies
+from cenote_worker.wire import option_messages, policies
 
 if TYPE_CHECKING:
     from cenote_proto.v1.platform_pb2_grpc import PlatformServiceAsyncStub
@@ -89,10 +89,8 @@ class PlatformClient:
             attach=attach,
             key=key,
             lease=lease if name else LEASE,
-            durable=kept.durable,
-            hibernate_after=kept.hibernate_after,
-            partial=kept.partial,
         )
+        option_messages.fill(request, kept)
         return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
 
     def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[Place]]:

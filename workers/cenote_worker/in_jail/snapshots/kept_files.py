@@ -32,7 +32,7 @@ class KeptFiles:
     """Numbers of versions grow with time, also when the process goes on from a copy that knows of fewer."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        most = settings.disk // _SHARE
+        most = settings.policy.disk_bytes // _SHARE
         store = str(Path(settings.temporary, KEPT_FILES))
         self._versions = WorkdirVersions(
             settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE)

@@ -1,0 +1,85 @@
+"""Options as messages and back, by descriptor: a field of the message and an option have the same name.
+
+What differs is said beside the option: its name in the message, and whether True is False there. None is a field that
+is not set; so is a value that is none of the message's kinds, such as `"none"` where it has a message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from cenote_proto.scalars import utf8_text
+from cenote_security.errors import UsageError
+from cenote_security.options import Definition, Options, definitions
+
+T = TypeVar("T", bound=Options)
+M = TypeVar("M", bound=Message)
+
+
+def fill(message: M, options: Options) -> M:
+    """Sets all fields of the message that are options. Raises UsageError for what no message can hold: written out, a
+    text that is none in UTF-8 would be another variable, or another path.
+    """
+    for known, field in _pairs(type(options), message):
+        value = getattr(options, known.name)
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            getattr(message, field.name).update({_text(key): _text(each) for key, each in value.items()})
+        elif field.is_repeated and field.message_type is not None:
+            for each in value:
+                fill(getattr(message, field.name).add(), each)
+        elif field.is_repeated:
+            getattr(message, field.name).extend(map(_text, value))
+        elif field.message_type is not None:
+            if isinstance(value, Options):
+                fill(getattr(message, field.name), value).SetInParent()
+        elif value is not None:
+            setattr(message, field.name, (not value) if known.option.is_inverted else _text(value))
+    return message
+
+
+def read(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
+    """as_asked: what is not set is as by default, where zero, or no text, is no value for it.
+
+    Raises UsageError with all that is wrong: the message may be anybody's.
+    """
+    given: dict[str, Any] = {}
+    for known, field in _pairs(kind, message):
+        if field.has_presence and not message.HasField(field.name):
+            continue
+        value = _value(known, field, getattr(message, field.name))
+        if not value and (
+            known.option.is_later or (as_asked and not field.is_repeated and not known.is_right(value))
+        ):
+            continue
+        given[known.name] = value
+    return kind(**given)
+
+
+def _value(known: Definition, field: Any, value: Any) -> Any:
+    if field.message_type is not None and field.message_type.GetOptions().map_entry:
+        return dict(value)
+    if field.message_type is not None:
+        (kind,) = known.options_classes
+        return tuple(read(kind, each) for each in value) if field.is_repeated else read(kind, value)
+    if field.is_repeated:
+        return tuple(value)
+    if known.option.is_inverted:
+        return not value
+    return None if not value and known.is_optional and not field.has_presence else value
+
+
+def _pairs(kind: type[Options], message: Message) -> Iterator[tuple[Definition, Any]]:
+    """The options that the message has fields for."""
+    fields = message.DESCRIPTOR.fields_by_name
+    for known in definitions(kind):
+        if (field := fields.get(known.option.wire or known.name)) is not None:
+            yield known, field
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, str) and value != utf8_text(value):
+        raise UsageError(f"{value!a} is no text in UTF-8: a policy with it holds on this machine alone")
+    return value
