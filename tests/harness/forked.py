@@ -307,7 +307,7 @@ class Forked(KeptOnly):
             replace(record, number=self._number, parent=self._head, origin=record.number, outcome="reused")
         )
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+    def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:
         return self.live.call("versions", list(locations))
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:

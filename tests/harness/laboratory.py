@@ -246,7 +246,7 @@ class Laboratory(KeptOnly):
             replace(record, number=self._number, parent=self._head, origin=record.number, outcome="reused")
         )
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+    def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:
         sight = look(self.state, self.by_name)
         return {location: sight.version(location) for location in locations}
 

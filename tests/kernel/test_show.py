@@ -323,3 +323,41 @@ def test_what_does_not_fit_is_left_out_by_whole_items(count: int, chars: int, ke
     assert whole[: blocks[int(first) - 1]] == lines[:at]
     assert (whole[blocks[int(last)] :] if int(last) < count else []) == lines[at + 1 :]
     assert sum(len(line) + 1 for line in lines) <= chars + 60 or first == "2"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (list(range(100)), "items 98 to 99 of 100:\n[98, 99]"),
+        ({str(n): n for n in range(100)}, "keys 98 to 99 of 100:\n'98': 98\n'99': 99"),
+        ("\n".join(map(str, range(100))), "lines 98 to 99 of 100:\n98\n99"),
+        (set(range(99)), "items 98 to 98 of 99:\n[98]"),
+        ([1, 2], "there are 2 items, and none from 98 on"),
+    ],
+)
+def test_a_part_from_a_position_on(value: object, shown: str) -> None:
+    assert shown == render(value, start=98)
+
+
+@pytest.mark.parametrize("kind", ["pandas", "numpy", "polars", "arrow"])
+def test_rows_of_a_table_from_a_position_on(kind: str) -> None:
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": range(100)})
+    table = {
+        "pandas": lambda: frame,
+        "numpy": lambda: frame.to_numpy(),
+        "polars": lambda: pytest.importorskip("polars").from_pandas(frame),
+        "arrow": lambda: pytest.importorskip("pyarrow").Table.from_pandas(frame),
+    }[kind]()
+    shown = render(table, start=97, rows=2)
+    assert shown.startswith("rows 97 to 98 of 100:\n")
+    assert "97" in shown.split("\n")[-2]
+    assert "98" in shown.split("\n")[-1]
+
+
+@pytest.mark.parametrize(
+    ("value", "arguments"), [(5, {"start": 0}), ([1], {"start": -1}), ([1], {"start": 0, "rows": 0})]
+)
+def test_no_part_of_what_has_none(value: object, arguments: dict[str, int]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"parts are shown of|start is 0 or more"):
+        render(value, **arguments)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from cenote.harness import Patch
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
 
 SCOPES = ["shared", "private"]
@@ -94,3 +95,17 @@ async def test_one_event_loop_for_all() -> None:
         await ana.execute("async def work():\n    return v.get()\ntask = asyncio.create_task(work())")
         assert "(1, 0)" == (await ben.execute("await task, v.get()")).value
         assert "1" == (await ana.execute("v.get()")).value
+
+
+def test_a_patch_reuses_the_steps_of_an_attached_author(runtime: PythonRuntime) -> None:
+    """Each author has an environment and an import path; what a step has seen of its own is compared with its own."""
+    ana = runtime.attach("ana")
+    ana.execute("import os, sys\nos.environ['COLOUR'] = 'red'\nsys.path.append('/lib')")
+    for code in ("a = 1", "b = a + 1", "print('apart')"):
+        ana.execute(code)
+    state = runtime.state
+    plan = state.plan(Patch.replace_step(2, "a = 2"))
+    result = state.apply(plan)
+    assert ((2, 3), (4,)) == (result.steps_rerun, result.steps_reused)
+    assert [step.number for step in plan.rerun] == [2, 3]
+    assert runtime.retrieve("b") == 3

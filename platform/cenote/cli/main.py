@@ -28,6 +28,7 @@ def build_parser() -> argparse.ArgumentParser:
         down,
         execute,
         job,
+        mcp,
         run,
         runtime,
         status,
@@ -40,7 +41,22 @@ def build_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")
     commands = parser.add_subparsers(title="commands", metavar=COMMAND, required=True)
-    for command in (demo, run, execute, doctor, up, down, status, runtime, team, job, tenant, token, audit):
+    for command in (
+        demo,
+        run,
+        execute,
+        doctor,
+        up,
+        down,
+        status,
+        runtime,
+        team,
+        job,
+        mcp,
+        tenant,
+        token,
+        audit,
+    ):
         command.add_to(commands)
     return parser
 

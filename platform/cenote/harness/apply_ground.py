@@ -93,8 +93,10 @@ class Ground(Protocol):
     def reuse(self, record: StepRecord) -> StepRecord:
         """A new step, which becomes the head, with the result of this one. The live state stays what it is."""
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
-        """Of the live state; a location that is left out is not known."""
+    def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:
+        """Of the live state; a location that is left out is not known. author: whose directory, environment and
+        import path are meant, since each author has their own.
+        """
 
     def unlike(self, step: int, versions: Mapping[Location, Version]) -> frozenset[Location]:
         """Those of which the live state, which has just begun with the stored one after this step, has another

@@ -114,7 +114,7 @@ class Forecast:
     def reuse(self, record: StepRecord) -> StepRecord:
         return record
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:  # noqa: ARG002
+    def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:  # noqa: ARG002
         return {}
 
     def carry(self, step: int, locations: frozenset[Location]) -> None:  # noqa: ARG002

@@ -168,7 +168,7 @@ class Walk:
         """The live state is asked as well: a change that no trace shows must not go unseen."""
         trace = effects(record) or StepTrace()
         fresh = [location for location in trace.reads if location not in self._stale]
-        for location, version in self._ground.versions(fresh).items():
+        for location, version in self._ground.versions(fresh, record.author).items():
             if version != trace.reads[location]:
                 self._want.correct(location, version)
                 self._live.correct(location, version)

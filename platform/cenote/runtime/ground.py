@@ -215,9 +215,9 @@ class RuntimeGround:
     def reuse(self, record: StepRecord) -> StepRecord:
         return self._reruns.reuse(record)
 
-    def versions(self, locations: Iterable[Location]) -> Mapping[Location, Version]:
+    def versions(self, locations: Iterable[Location], author: str = "") -> Mapping[Location, Version]:
         asked = sorted(locations)
-        return self._asked(partial(self._reruns.versions, asked)) if asked else {}
+        return self._asked(partial(self._reruns.versions, asked, author=author)) if asked else {}
 
     def _asked(self, queue: Callable[[Listener], None]) -> Mapping[Location, Version]:
         reply = self._call(queue)

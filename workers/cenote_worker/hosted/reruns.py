@@ -191,9 +191,12 @@ class Reruns:
         self._between.add(number)
         return number
 
-    def versions(self, locations: Sequence[Location], listener: Listener) -> None:
-        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply."""
-        self._runtime.submissions.submit(asking_versions(locations, listener, OWNER))
+    def versions(self, locations: Sequence[Location], listener: Listener, *, author: str = "") -> None:
+        """Queues a question for versions as they are now. The listener gets a VersionsReply, or a RefusedReply.
+
+        author: whose directory, environment and import path are meant.
+        """
+        self._runtime.submissions.submit(asking_versions(locations, listener, self._seat(author)))
 
     def carry(self, step: int, locations: Sequence[Location], listener: Listener) -> None:
         """Queues bringing these over, as one group, from the state after a step of which a snapshot is kept.

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from cenote_worker.in_jail.bounded import shorten, type_name
 from cenote_worker.in_jail.class_text import class_text
 from cenote_worker.in_jail.inline import as_record, filled, is_named_tuple, one_line
 from cenote_worker.in_jail.pristine import BUILTINS
-from cenote_worker.in_jail.show_frames import frame_text
+from cenote_worker.in_jail.show_frames import frame_rows, frame_text
 from cenote_worker.in_jail.tables import MISSING, common_columns, excerpt, split_limit, table
 
 __builtins__ = BUILTINS
@@ -34,25 +34,55 @@ _COLLECTIONS = (Mapping, list, tuple, set, frozenset, deque)
 _print = print
 
 
-def show(*values: object, rows: int = 20, chars: int = _CHARS) -> None:
+def show(*values: object, rows: int = 20, chars: int = _CHARS, start: int | None = None) -> None:
     """Prints data compactly: records as a table, nested dicts indented, long collections by head and tail; a class
     with its fields and their types.
 
     rows: how many rows or items of each collection are shown. chars: about how many characters of each value: where
-    more are left out, whole items are. Empty fields of records (None, no text, no items) are left out. Numbers are
-    never rounded; strings are cut in the middle only when they are very long.
+    more are left out, whole items are. start: shows `rows` rows, items or lines of a text from this position on,
+    counted from 0, and how many there are, in place of head and tail. Empty fields of records (None, no
+    text, no items) are left out. Numbers are never rounded; strings are cut in the middle only when they are very
+    long.
     """
     for value in values:
-        _print(render(value, rows=rows, chars=chars))
+        _print(render(value, rows=rows, chars=chars, start=start))
 
 
-def render(value: object, *, rows: int = 20, chars: int = _CHARS) -> str:
+def render(value: object, *, rows: int = 20, chars: int = _CHARS, start: int | None = None) -> str:
     """What `show` prints; equal values give equal text."""
+    if start is not None:
+        return _render_part(value, start, rows, chars)
     if isinstance(value, str):
         return shorten(value, chars)
     if isinstance(value, type):
         return shorten(class_text(value), chars)
     return shorten("\n".join(_Layout(max(rows, 1), chars).block(value, 0)), chars)
+
+
+def _render_part(value: object, start: int, rows: int, chars: int) -> str:
+    if start < 0 or rows < 1:
+        raise ValueError(f"start is 0 or more and rows is 1 or more, not {start} and {rows}")
+    part: object
+    what, end = "rows", start + rows
+    if isinstance(value, str):
+        what, lines = "lines", value.splitlines()
+        part, total = "\n".join(lines[start:end]), len(lines)
+    elif (found := frame_rows(value, start, end)) is not None:
+        part, total = found
+    elif isinstance(value, Mapping):
+        what, part, total = "keys", dict(islice(value.items(), start, end)), len(value)
+    elif isinstance(value, _COLLECTIONS):
+        items = sorted(value, key=one_line) if isinstance(value, (set, frozenset)) else value
+        what, part, total = "items", list(islice(items, start, end)), len(value)
+    else:
+        raise TypeError(
+            f"parts are shown of texts, collections, arrays and tables, not of {type_name(type(value))}"
+        )
+    if start >= total:
+        return f"there are {total:,} {what}, and none from {start:,} on"
+    return (
+        f"{what} {start:,} to {min(end, total) - 1:,} of {total:,}:\n{render(part, rows=rows, chars=chars)}"
+    )
 
 
 class _Layout:

@@ -22,11 +22,27 @@ _modules = sys.modules
 
 def frame_text(value: object, rows: int) -> str | None:
     """A table of at most `rows` rows under a line with shape and types; None for what is no frame or array."""
-    cls = type(value)
-    for module, name, write in _WRITERS:
+    kind = _kind(value)
+    return None if kind is None else _WRITERS[kind](value, rows)
+
+
+def frame_rows(value: Any, start: int, stop: int) -> tuple[object, int] | None:
+    """These rows of a frame or array, and how many it has; None for what is neither, and for an array of no axis."""
+    kind = _kind(value)
+    if kind is None or (kind == ("numpy", "ndarray") and value.ndim == 0):
+        return None
+    if kind[0] == "pandas":
+        return value.iloc[start:stop], len(value)
+    if kind[0] == "numpy":
+        return value[start:stop], len(value)
+    return value.slice(start, stop - start), len(value)
+
+
+def _kind(value: object) -> tuple[str, str] | None:
+    for module, name in _WRITERS:
         loaded = _modules.get(module)
-        if loaded is not None and getattr(loaded, name, None) in bases(cls):
-            return write(value, rows)
+        if loaded is not None and getattr(loaded, name, None) in bases(type(value)):
+            return module, name
     return None
 
 
@@ -112,10 +128,10 @@ def _titled(title: str, body: str) -> str:
     return f"{title}\n{body}" if body else title
 
 
-_WRITERS: tuple[tuple[str, str, Callable[[Any, int], str]], ...] = (
-    ("pandas", "DataFrame", _pandas_frame),
-    ("pandas", "Series", _pandas_series),
-    ("numpy", "ndarray", _array),
-    ("polars", "DataFrame", _polars_frame),
-    ("pyarrow", "Table", _arrow_table),
-)
+_WRITERS: dict[tuple[str, str], Callable[[Any, int], str]] = {
+    ("pandas", "DataFrame"): _pandas_frame,
+    ("pandas", "Series"): _pandas_series,
+    ("numpy", "ndarray"): _array,
+    ("polars", "DataFrame"): _polars_frame,
+    ("pyarrow", "Table"): _arrow_table,
+}

@@ -1,0 +1,452 @@
+"""What an MCP client can do with runtimes: each tool's arguments, its description for a model, and its work.
+
+Results are texts for a model, and pictures. A tool that fails raises a CenoteError, whose text says what to do next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+from cenote.agent import patch_report
+from cenote.agent.observation import NOTHING, observe, shown
+from cenote.doors.open_runtimes import OpenRuntime, OpenRuntimes
+from cenote.harness import ExecutionState, Patch
+from cenote.harness.step import Step
+from cenote.runtime import AsyncFiles, ObjectReference, Variable
+from cenote.runtime.injectables import check_name
+from cenote_security.errors import NotKeptError, UnknownNameError, UsageError
+from cenote_security.printable import printable
+from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
+
+DEFAULT_RUNTIME: Final = "main"
+
+MOST_CHARACTERS: Final = 8_000
+"""Of a result: more costs a model more than to ask for the part that it wants."""
+
+MOST_IMAGES: Final = 4
+MOST_IMAGE_BYTES: Final = 2 * 1024 * 1024
+"""Pictures of one result, and the size of each: clients refuse much larger messages."""
+
+_STEP_LINE: Final = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """text: for the model. images: PNG. failed: the code raised, so that the client shows it as an error."""
+
+    text: str
+    images: tuple[bytes, ...] = ()
+    failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call. hear: is given what a cell prints while it runs."""
+
+    runtimes: OpenRuntimes
+    hear: Callable[[StreamName, str], None]
+
+    async def runtime(self, name: str) -> OpenRuntime:
+        """The runtime of that name; the default one is opened by its first use."""
+        if name == DEFAULT_RUNTIME:
+            return await self.runtimes.open(name)
+        return self.runtimes.get(name)
+
+
+class Tool(BaseModel):
+    """A tool is its arguments: its docstring is what a model reads, and `run` does it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: ClassVar[str]
+    reads_only: ClassVar[bool] = False
+    destroys: ClassVar[bool] = False
+
+    runtime: str = DEFAULT_RUNTIME
+
+    async def run(self, call: ToolCall) -> Answer:
+        """Does it. Raises CenoteError."""
+        raise NotImplementedError
+
+    @classmethod
+    def input_schema(cls) -> dict[str, Any]:
+        """Of its arguments, as JSON Schema, in as few tokens as can be: a client pays them in each conversation."""
+        schema = cls.model_json_schema(schema_generator=_ShortSchema)
+        schema.pop("description", None)
+        return schema
+
+    @classmethod
+    def description(cls) -> str:
+        return " ".join((cls.__doc__ or "").split())
+
+    @classmethod
+    def parse(cls, arguments: dict[str, Any]) -> Tool:
+        """Raises UsageError that names all that is wrong."""
+        try:
+            return cls.model_validate(arguments)
+        except ValidationError as error:
+            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+            raise UsageError(f"the arguments of {cls.name} do not fit: {'; '.join(wrong)}") from None
+
+
+class _ShortSchema(GenerateJsonSchema):
+    """Without titles, and without the null of what may be left out."""
+
+    def field_title_should_be_set(self, _schema: Any) -> bool:
+        return False
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        return self.generate_inner(schema["schema"])
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> JsonSchemaValue:
+        if schema.get("default") is None:
+            return self.generate_inner(schema["schema"])
+        return super().default_schema(schema)
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        made = super().model_schema(schema)
+        made.pop("title", None)
+        return made
+
+
+class Open(Tool):
+    """Open a further runtime: a sandboxed Python namespace with files of its own. `main` needs no opening."""
+
+    name = "open"
+
+    async def run(self, call: ToolCall) -> Answer:
+        opened = await call.runtimes.open(self.runtime)
+        others = [name for name in await call.runtimes.known() if name != self.runtime]
+        names = _variables(await opened.author.describe())
+        return Answer(
+            f"{self.runtime} is open. {names}" + (f"\nOthers: {', '.join(others)}" if others else "")
+        )
+
+
+class RunCode(Tool):
+    """Run Python. Variables, imports and files stay for later calls. The last expression is shown; keep data in
+    variables, print little (`show(x)` is compact)."""
+
+    name = "run"
+    code: str
+    timeout: Annotated[float | None, Field(gt=0, description="seconds")] = None
+
+    async def run(self, call: ToolCall) -> Answer:
+        runtime = await call.runtime(self.runtime)
+        result = await runtime.author.execute(self.code, self.timeout, call.hear)
+        return _cell(result, self.code)
+
+
+class Inspect(Tool):
+    """List variables: type, shape, size; no values."""
+
+    name = "inspect"
+    reads_only = True
+
+    async def run(self, call: ToolCall) -> Answer:
+        runtime = await call.runtime(self.runtime)
+        return Answer(_cut(_variables(await runtime.author.describe())))
+
+
+class Read(Tool):
+    """Show a part of a variable: `count` rows, items or lines of a text, from `start` on."""
+
+    name = "read"
+    variable: Annotated[str, Field(description="or an expression")]
+    start: Annotated[int, Field(ge=0)] = 0
+    count: Annotated[int, Field(ge=1)] = 20
+
+    async def run(self, call: ToolCall) -> Answer:
+        runtime = await call.runtime(self.runtime)
+        expression = self.variable.strip()
+        _check_expression(expression)
+        code = f"show({expression}, start={self.start}, rows={self.count})"
+        return _cell(await runtime.author.execute(code), code)
+
+
+class Files(Tool):
+    """List, read, write or delete files of the working directory. Writing makes folders, and replaces."""
+
+    name = "files"
+    destroys = True
+    action: Literal["list", "read", "write", "delete"]
+    path: str = ""
+    text: str | None = None
+    offset: Annotated[int, Field(ge=0, description="byte to read from")] = 0
+
+    async def run(self, call: ToolCall) -> Answer:
+        files = (await call.runtime(self.runtime)).author.files
+        if self.action != "list" and not self.path:
+            raise UsageError(f"name the file to {self.action}: `path` is missing")
+        if self.action == "write":
+            if self.text is None:
+                raise UsageError("give the file's content as `text`; for bytes, `run` code that writes them")
+            await files.write(self.path, self.text, overwrite=True)
+            return Answer(f"{len(self.text.encode()):,} bytes are in {self.path}")
+        if self.action == "delete":
+            await files.delete(self.path)
+            return Answer(f"{self.path} is deleted")
+        if self.action == "read":
+            return await self._read(files)
+        listing = await files.list(self.path)
+        lines = [f"{entry.name}{'/' if entry.kind == 'folder' else f' {entry.size:,}'}" for entry in listing]
+        return Answer(_cut("\n".join([*lines, *([] if listing.complete else ["... and more"])]) or "(empty)"))
+
+    async def _read(self, files: AsyncFiles) -> Answer:
+        whole = (await files.stat(self.path)).size
+        if self.path.lower().endswith(".png") and whole <= MOST_IMAGE_BYTES and not self.offset:
+            return Answer(self.path, images=(await files.read(self.path),))
+        data: bytes = await files.read(self.path, self.offset, MOST_CHARACTERS)
+        end = self.offset + len(data)
+        rest = f"\n[{whole - end:,} bytes follow; offset={end} reads on]" if end < whole else ""
+        try:
+            text = shown(data.decode(errors="ignore" if rest else "strict"))
+        except UnicodeDecodeError:
+            text = f"{self.path} is no text; as base64: {base64.b64encode(data[:1_000]).decode()} ..."
+        return Answer(text + rest)
+
+
+class Checkpoint(Tool):
+    """Keep the state under a label that `rollback` can return to. States of recent steps are kept anyway."""
+
+    name = "checkpoint"
+    label: str
+
+    async def run(self, call: ToolCall) -> Answer:
+        kept = await (await call.runtime(self.runtime)).author.snapshot(self.label)
+        return Answer(f"the state after step {kept.step} is kept as {self.label!r}")
+
+
+class RollBack(Tool):
+    """Return to the state after a step, or of a checkpoint: variables, files, everything."""
+
+    name = "rollback"
+    destroys = True
+    to: int | str
+
+    async def run(self, call: ToolCall) -> Answer:
+        to = int(self.to) if isinstance(self.to, str) and self.to.isdecimal() else self.to
+        runtime = await call.runtime(self.runtime)
+        try:
+            back = await runtime.owner.rollback(to)
+        except NotKeptError as error:
+            kept = [f"{each.step} {each.label}".strip() for each in await runtime.owner.snapshots()]
+            raise UsageError(
+                f"the state of {error.target!r:.100} is not kept; kept are {', '.join(kept)}"
+            ) from None
+        lost = [f"of no use any more: {', '.join(back.severed)}"] if back.severed else []
+        return Answer("; ".join([f"back at the end of step {back.step}", *lost, *back.amiss]))
+
+
+class Fork(Tool):
+    """Open a runtime that begins with this one's state, to try something."""
+
+    name = "fork"
+    branch: Annotated[str, Field(description="its name")]
+    step: int | None = None
+
+    async def run(self, call: ToolCall) -> Answer:
+        await call.runtime(self.runtime)
+        branch = await call.runtimes.fork(self.runtime, self.branch, self.step)
+        carried = branch.owner.carried
+        unlike = (*carried.missing, *carried.differing) if carried is not None else ()
+        return Answer("\n".join([f"{self.branch} is open", *unlike]))
+
+
+class Merge(Tool):
+    """Take over what a fork has changed."""
+
+    name = "merge"
+    branch: str
+    names: Annotated[list[str] | None, Field(description="default: all")] = None
+    on_conflict: Literal["refuse", "theirs", "ours"] = "refuse"
+
+    async def run(self, call: ToolCall) -> Answer:
+        into, branch = await call.runtime(self.runtime), call.runtimes.get(self.branch)
+        merged = await into.owner.merge(branch.owner, self.names, self.on_conflict)
+        parts = {
+            "taken": merged.taken,
+            "deleted": merged.deleted,
+            "both changed": merged.conflicts,
+            "files": merged.files,
+            "states": merged.states,
+            "left": [f"{name} ({why})" for name, why in merged.left.items()],
+        }
+        lines = [f"{what}: {', '.join(names)}" for what, names in parts.items() if names]
+        return Answer("\n".join([*lines, *merged.notes]) or "there was nothing to take over")
+
+
+class Share(Tool):
+    """Give a variable to another open runtime, without its value passing through here."""
+
+    name = "share"
+    variable: str
+    to: str
+    new_name: str | None = None
+
+    async def run(self, call: ToolCall) -> Answer:
+        giver, taker = await call.runtime(self.runtime), call.runtimes.get(self.to)
+        name = self.new_name or self.variable
+        check_name(name, "variable")
+        reference = await giver.author.share(self.variable)
+        await _put(taker, name, reference)
+        return Answer(f"{self.to} has {self.variable} as {name}")
+
+
+class History(Tool):
+    """List the last steps; with a variable: which step made it, and what depends on it."""
+
+    name = "history"
+    reads_only = True
+    variable: str | None = None
+    last: Annotated[int, Field(ge=1, le=200)] = 20
+
+    async def run(self, call: ToolCall) -> Answer:
+        state = await _state(await call.runtime(self.runtime))
+        if self.variable is not None:
+            return Answer(_cut(_origin(state, self.variable)))
+        steps = state.steps
+        lines = [_step_line(step) for step in steps[-self.last :]]
+        if len(steps) > len(lines):
+            lines.insert(0, f"({len(steps) - len(lines)} earlier steps)")
+        return Answer(_cut("\n".join(lines) or "(no steps)"))
+
+
+class PatchStep(Tool):
+    """Replace the code of an earlier step, and run again only what depends on it. Without `apply` it says what would
+    run."""
+
+    name = "patch"
+    destroys = True
+    step: int
+    code: str
+    apply: bool = False
+
+    async def run(self, call: ToolCall) -> Answer:
+        runtime = await call.runtime(self.runtime)
+        state = await _state(runtime)
+        live = await asyncio.to_thread(lambda: runtime.owner.state)
+        before = [step.record for step in state.line(state.head)]
+        plan = await live.plan(Patch.replace_step(self.step, self.code, author=runtime.author.author))
+        if not self.apply:
+            return Answer(_cut(shown(plan.explain())))
+        result = await live.apply(plan)
+        refusal = patch_report.refusal(result)
+        text = "\n".join([refusal or patch_report.report(before, result), *result.notes])
+        return Answer(_cut(shown(text)), failed=bool(refusal))
+
+
+class Close(Tool):
+    """End a runtime. Its variables and files are gone."""
+
+    name = "close"
+    destroys = True
+
+    async def run(self, call: ToolCall) -> Answer:
+        await call.runtimes.end(self.runtime)
+        return Answer(f"{self.runtime} is closed")
+
+
+TOOLS: Final[dict[str, type[Tool]]] = {
+    tool.name: tool
+    for tool in (
+        Open, RunCode, Inspect, Read, Files, Checkpoint, RollBack, Fork, Merge, Share, History, PatchStep, Close
+    )
+}  # fmt: skip
+
+
+# -- texts for a model --
+
+
+def variable_line(info: VariableInfo) -> str:
+    """`df: DataFrame (344, 8), 48,000 bytes; species str, year int`."""
+    shape = f" {info.shape}" if info.shape is not None else ""
+    about = f"; {info.description}" if info.description else ""
+    return printable(f"{info.name}: {info.type}{shape}, {info.size:,} bytes{about}")
+
+
+def _variables(found: Sequence[VariableInfo]) -> str:
+    return "\n".join(map(variable_line, found)) if found else "(no variables)"
+
+
+def _cell(result: ExecutionResult, code: str) -> Answer:
+    seen = observe(result, code)
+    parts = [_cut(seen.output), f"Error: {seen.error}" if seen.error else "", result.reply or ""]
+    if result.state == "lost":
+        parts.append("The namespace is lost and begins empty.")
+    elif result.state == "rolled_back":
+        parts.append("The namespace is as it was before this code.")
+    parts += [*map(str, result.notices), *result.news]
+    text = "\n".join(part for part in parts if part)
+    return Answer(text or NOTHING, _pictures(result), failed=not result.success)
+
+
+def _pictures(result: ExecutionResult) -> tuple[bytes, ...]:
+    found = [picture for bundle in result.outputs if isinstance(picture := bundle.get("image/png"), bytes)]
+    return tuple(picture for picture in found if len(picture) <= MOST_IMAGE_BYTES)[:MOST_IMAGES]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= MOST_CHARACTERS:
+        return text
+    head, tail = MOST_CHARACTERS * 3 // 5, MOST_CHARACTERS * 2 // 5
+    gap = f"[... {len(text) - head - tail:,} characters left out; `read` shows parts of a variable]"
+    return f"{text[:head]}\n{gap}\n{text[-tail:]}"
+
+
+def _step_line(step: Step) -> str:
+    first, _, more = (step.code.strip() or f"({step.kind} {', '.join(step.names)})").partition("\n")
+    code = first[:_STEP_LINE] + (" ..." if more or len(first) > _STEP_LINE else "")
+    by = f" by {step.author}" if step.author else ""
+    names = [name for name in step.writes if name != "_"]
+    writes = f"  -> {', '.join(names)}" if names else ""
+    return printable(f"{step.number}{by} {step.status}: {code}{writes}")
+
+
+def _origin(state: ExecutionState, variable: str) -> str:
+    found = state.blame(variable)
+    lines = [f"{variable} was there before the first step"]
+    if found.step is not None:
+        done = "deleted" if found.deleted else "written"
+        lines = [
+            f"{variable} was last {done} in step {_step_line(found.step)}",
+            printable(found.statement, lines=True),
+        ]
+    if found.doubtful:
+        lines.append(f"Steps that may have changed it: {', '.join(map(str, found.doubtful))}")
+    depends = state.dependents(variable)
+    lines.append(f"Steps that depend on it: {', '.join(map(str, depends.steps)) or 'none'}")
+    if depends.symbols:
+        lines.append(f"Made from it: {', '.join(depends.symbols)}")
+    if depends.doubtful:
+        lines.append(f"Steps that may depend on it: {', '.join(map(str, depends.doubtful))}")
+    return "\n".join(line for line in lines if line)
+
+
+# -- what tools share --
+
+
+async def _state(runtime: OpenRuntime) -> ExecutionState:
+    return await asyncio.to_thread(lambda: runtime.owner.state)
+
+
+async def _put(runtime: OpenRuntime, name: str, reference: ObjectReference) -> None:
+    try:
+        await runtime.author.update_variable(name, reference)
+    except UnknownNameError:
+        await runtime.author.inject(Variable(name, reference))
+
+
+def _check_expression(text: str) -> None:
+    try:
+        compile(text, "<variable>", "eval")
+    except (SyntaxError, ValueError):
+        raise UsageError(f"`variable` is a name or an expression, not {text!r:.100}") from None
