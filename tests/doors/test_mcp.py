@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import CallToolResult
 
 from cenote import SandboxPolicy
-from cenote.doors.mcp_server import mcp_server
+from cenote.doors.mcp_server import Context, mcp_server
 from cenote.doors.mcp_tools import TOOLS
 from cenote.doors.open_runtimes import MOST_OPEN, LocalSource, OpenRuntimes
 from cenote.tokens import count_tokens
@@ -25,7 +25,7 @@ from cenote.tokens import count_tokens
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-class Door:
+class Speaker:
     """A client, and what it says to a tool and hears."""
 
     def __init__(self, client: Client, runtimes: OpenRuntimes) -> None:
@@ -46,50 +46,57 @@ class Door:
         return text_of(result)
 
 
+def serving(runtimes: OpenRuntimes) -> Callable[[Context], Awaitable[OpenRuntimes]]:
+    async def of(_: Context) -> OpenRuntimes:
+        return runtimes
+
+    return of
+
+
 def text_of(result: CallToolResult) -> str:
     assert result.content[0].type == "text"
     return result.content[0].text
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def door() -> AsyncIterator[Door]:
+async def door() -> AsyncIterator[Speaker]:
     """One server for all: each test has a runtime of its own name."""
-    runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=("pandas",))), "mcp")
+    runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=("pandas",))))
     over = asyncio.Event()
     there = asyncio.get_running_loop().create_future()
 
     async def hold() -> None:  # a client is to be left by the task that has entered it
-        async with Client(mcp_server(runtimes)) as client:
+        async with Client(mcp_server(serving(runtimes))) as client:
             there.set_result(client)
             await over.wait()
 
     holding = asyncio.create_task(hold())
-    yield Door(await there, runtimes)
+    yield Speaker(await there, runtimes)
     over.set()
     await holding
     await runtimes.close()
 
 
-async def test_the_descriptions_of_all_tools_are_short(door: Door) -> None:
+async def test_the_descriptions_of_all_tools_are_short(door: Speaker) -> None:
     tools = (await door.client.list_tools()).tools
     assert [tool.name for tool in tools] == list(TOOLS)
     shown = [{"name": one.name, "description": one.description, "schema": one.input_schema} for one in tools]
     assert count_tokens(json.dumps(shown), "gpt-4o") <= 1_500
 
 
-async def test_variables_stay_between_calls_and_steps_name_the_door(door: Door) -> None:
+async def test_variables_stay_between_calls_and_steps_name_the_door(door: Speaker) -> None:
     assert await door.text("run", code="x = 20") == "(no output)"
     assert await door.text("run", code="print('hi')\nx + 1") == "hi\n21"
     assert "x: int, 28 bytes" in await door.text("inspect")
     assert (await door.text("history", last=1)).splitlines()[-1] == "2 by mcp ok: print('hi') ..."
 
 
-async def test_code_that_fails_is_an_error_with_what_it_printed(door: Door) -> None:
+async def test_code_that_fails_is_an_error_with_what_it_printed(door: Speaker) -> None:
     shown = await door.error("run", code="print('before')\nundefined_name")
     assert shown.startswith("before\nError: NameError: name 'undefined_name' is not defined")
 
 
-async def test_a_cell_that_takes_too_long_is_ended_and_the_state_stays(door: Door) -> None:
+async def test_a_cell_that_takes_too_long_is_ended_and_the_state_stays(door: Speaker) -> None:
     await door.text("open", runtime="slow")
     await door.text("run", runtime="slow", code="kept = 1")
     assert "ran longer than 0.3 s" in await door.error(
@@ -98,12 +105,12 @@ async def test_a_cell_that_takes_too_long_is_ended_and_the_state_stays(door: Doo
     assert await door.text("run", runtime="slow", code="kept") == "1"
 
 
-async def test_arguments_that_do_not_fit_are_all_named(door: Door) -> None:
+async def test_arguments_that_do_not_fit_are_all_named(door: Speaker) -> None:
     wrong = await door.error("run", timeout=-1, cod="1")
     assert all(name in wrong for name in ("code: ", "timeout: ", "cod: ")), wrong
 
 
-async def test_a_part_of_a_table_a_list_and_a_text(door: Door) -> None:
+async def test_a_part_of_a_table_a_list_and_a_text(door: Speaker) -> None:
     await door.text("open", runtime="parts")
     await door.text("run", runtime="parts", code="import pandas as pd\ndf = pd.DataFrame({'a': range(100)})")
     await door.text("run", runtime="parts", code="items = list('abcdef')\ntext = 'one\\ntwo\\nthree'")
@@ -124,7 +131,7 @@ async def test_a_part_of_a_table_a_list_and_a_text(door: Door) -> None:
     assert "name or an expression" in await door.error("read", runtime="parts", variable="items; import os")
 
 
-async def test_files_are_written_listed_read_in_parts_and_deleted(door: Door) -> None:
+async def test_files_are_written_listed_read_in_parts_and_deleted(door: Speaker) -> None:
     await door.text("open", runtime="files")
     data = "0123456789" * 1_000
     assert "10,000 bytes" in await door.text(
@@ -146,7 +153,7 @@ async def test_files_are_written_listed_read_in_parts_and_deleted(door: Door) ->
     assert "`path` is missing" in await door.error("files", runtime="files", action="write", text="x")
 
 
-async def test_back_to_a_step_and_to_a_label(door: Door) -> None:
+async def test_back_to_a_step_and_to_a_label(door: Speaker) -> None:
     await door.text("open", runtime="back")
     await door.text("run", runtime="back", code="n = [1]")
     await door.text("checkpoint", runtime="back", label="good")
@@ -159,7 +166,7 @@ async def test_back_to_a_step_and_to_a_label(door: Door) -> None:
     assert "kept are 0, 1 good" in await door.error("rollback", runtime="back", to=77)
 
 
-async def test_a_fork_is_tried_merged_and_closed(door: Door) -> None:
+async def test_a_fork_is_tried_merged_and_closed(door: Speaker) -> None:
     await door.text("open", runtime="trunk")
     await door.text("run", runtime="trunk", code="n = [1]")
     await door.text("fork", runtime="trunk", branch="try")
@@ -172,7 +179,7 @@ async def test_a_fork_is_tried_merged_and_closed(door: Door) -> None:
     assert "no runtime 'try' is open" in await door.error("run", runtime="try", code="n")
 
 
-async def test_a_variable_is_handed_to_another_runtime(door: Door) -> None:
+async def test_a_variable_is_handed_to_another_runtime(door: Speaker) -> None:
     await door.text("open", runtime="giver")
     await door.text("open", runtime="taker")
     await door.text("run", runtime="giver", code="import pandas as pd\ndf = pd.DataFrame({'a': range(3)})")
@@ -182,7 +189,7 @@ async def test_a_variable_is_handed_to_another_runtime(door: Door) -> None:
     assert "not_there" in await door.error("share", runtime="giver", variable="not_there", to="taker")
 
 
-async def test_a_patch_is_first_explained_and_then_runs_only_what_depends_on_it(door: Door) -> None:
+async def test_a_patch_is_first_explained_and_then_runs_only_what_depends_on_it(door: Speaker) -> None:
     await door.text("open", runtime="patched")
     for code in ("a = 1", "b = a + 1", "c = 'apart'", "d = b * 10"):
         await door.text("run", runtime="patched", code=code)
@@ -200,7 +207,7 @@ async def test_a_patch_is_first_explained_and_then_runs_only_what_depends_on_it(
     )
 
 
-async def test_pictures_come_as_images_and_as_resources(door: Door) -> None:
+async def test_pictures_come_as_images_and_as_resources(door: Speaker) -> None:
     await door.text("open", runtime="figures")
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
     result = await door.call("run", runtime="figures", code=code)
@@ -213,7 +220,7 @@ async def test_pictures_come_as_images_and_as_resources(door: Door) -> None:
     assert base64.b64decode(found.blob) == picture  # type: ignore[union-attr]
 
 
-async def test_resources_give_facts_never_values(door: Door) -> None:
+async def test_resources_give_facts_never_values(door: Speaker) -> None:
     await door.text("open", runtime="facts")
     await door.text("run", runtime="facts", code="secret_value = 'do not show ' * 50")
     await door.text("files", runtime="facts", action="write", path="a b.txt", text="in a file")
@@ -234,15 +241,15 @@ async def test_resources_give_facts_never_values(door: Door) -> None:
 
 
 async def test_one_runtime_too_many_is_refused_with_the_way_out() -> None:
-    runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=())), "mcp")
-    runtimes._open = dict.fromkeys(map(str, range(MOST_OPEN)))  # type: ignore[arg-type]  # as if they were there
-    async with Client(mcp_server(runtimes)) as client:
+    runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=())))
+    runtimes._held = dict.fromkeys(map(str, range(MOST_OPEN)))  # type: ignore[arg-type]  # as if they were there
+    async with Client(mcp_server(serving(runtimes))) as client:
         refused = await client.call_tool("open", {"runtime": "one more"})
     assert refused.is_error
     assert "close one" in text_of(refused)
 
 
-async def test_a_long_cell_reports_progress_and_ends_when_it_is_cancelled(door: Door) -> None:
+async def test_a_long_cell_reports_progress_and_ends_when_it_is_cancelled(door: Speaker) -> None:
     await door.text("open", runtime="long")
     heard = asyncio.Event()
     messages = list[str | None]()

@@ -17,9 +17,6 @@ from cenote_security.policy import SandboxPolicy
 if TYPE_CHECKING:
     from cenote.doors.open_runtimes import Source
 
-DOOR = "mcp"
-"""The author of steps that come this way."""
-
 EPILOG = """Set it up in Claude Code with `claude mcp add cenote -- cenote mcp`; docs/doors.md has other clients.
 Exit status: 0 the client has left, 2 wrong usage, 4 the platform, the jail or the extra is not available."""
 
@@ -53,7 +50,7 @@ def handle(arguments: argparse.Namespace) -> int:
     source = source_from(arguments)
     # Standard output is the protocol's; logs go where the client shows them.
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    asyncio.run(serve_stdio(OpenRuntimes(source, DOOR)))
+    asyncio.run(serve_stdio(OpenRuntimes(source)))
     return ExitStatus.OK
 
 

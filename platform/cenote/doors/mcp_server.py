@@ -9,18 +9,18 @@ import asyncio
 import base64
 import json
 import time
+from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
-import anyio
 import mcp.types as types
 from mcp.server import Server, ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
 from cenote.doors.mcp_tools import TOOLS, Answer, Tool, ToolCall, variable_line
-from cenote.doors.open_runtimes import OpenRuntime, OpenRuntimes
+from cenote.doors.open_runtimes import Door, OpenRuntime, OpenRuntimes
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.printable import printable
 from cenote_worker.results import StreamName
@@ -52,12 +52,15 @@ _TEMPLATES: Final = (
     ("file", "{runtime}/files/{+path}", "a file of its working directory", "application/octet-stream"),
 )
 
+DOOR: Final = "mcp"
+"""The author of steps that come this way."""
+
 Context = ServerRequestContext[Any, Any]
 
 
-def mcp_server(runtimes: OpenRuntimes) -> Server[Any]:
-    """A server for any transport. What it opens is closed by `runtimes`."""
-    door = _Door(runtimes)
+def mcp_server(runtimes_of: Callable[[Context], Awaitable[OpenRuntimes]]) -> Server[Any]:
+    """A server for any transport. runtimes_of: those that a request may reach."""
+    door = _Protocol(runtimes_of)
     return Server(
         "cenote",
         version=version("cenote"),
@@ -74,20 +77,26 @@ def mcp_server(runtimes: OpenRuntimes) -> Server[Any]:
 
 async def serve_stdio(runtimes: OpenRuntimes) -> None:
     """Serves one client on standard input and output until it leaves. Then the runtimes are let go of."""
-    server = mcp_server(runtimes)
+
+    async def all_of_them(_: Context) -> OpenRuntimes:
+        return runtimes
+
+    server = mcp_server(all_of_them)
     try:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
     finally:
-        with anyio.CancelScope(shield=True):
-            await runtimes.close()
+        await runtimes.close()
 
 
-class _Door:
+class _Protocol:
     """Answers the protocol's requests."""
 
-    def __init__(self, runtimes: OpenRuntimes) -> None:
-        self._runtimes = runtimes
+    def __init__(self, runtimes_of: Callable[[Context], Awaitable[OpenRuntimes]]) -> None:
+        self._runtimes_of = runtimes_of
+
+    async def _door(self, context: Context) -> Door:
+        return (await self._runtimes_of(context)).through(DOOR)
 
     async def tools(self, _: Context, __: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS.values()])
@@ -113,7 +122,7 @@ class _Door:
         progress = _Progress(context)
         reporting = asyncio.create_task(progress.report())
         try:
-            return await tool.run(ToolCall(self._runtimes, progress.hear))
+            return await tool.run(ToolCall(await self._door(context), progress.hear))
         finally:
             reporting.cancel()
 
@@ -130,10 +139,11 @@ class _Door:
         )
 
     async def resources(
-        self, _: Context, __: types.PaginatedRequestParams | None
+        self, context: Context, __: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         found = list[types.Resource]()
-        for name in self._runtimes.names:
+        door = await self._door(context)
+        for name in door.names:
             root = f"{_SCHEME}://{quote(name, safe='')}"
             found += [
                 types.Resource(name=f"{name}: {what}", uri=f"{root}/{what}", mime_type="application/json")
@@ -145,14 +155,16 @@ class _Door:
                     uri=f"{root}/figures/{step}/{index}",
                     mime_type="image/png",
                 )
-                for step, index in await self._figures(self._runtimes.get(name))
+                for step, index in await _figures(await door.get(name))
             ]
         return types.ListResourcesResult(resources=found)
 
-    async def read(self, _: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+    async def read(
+        self, context: Context, params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
         uri = str(params.uri)
         try:
-            content = await self._content(uri)
+            content = await self._content(uri, await self._door(context))
         except CenoteError as error:
             raise MCPError(types.INVALID_PARAMS, str(error), {"uri": uri}) from None
         if isinstance(content, bytes):
@@ -164,12 +176,12 @@ class _Door:
         text = types.TextResourceContents(uri=uri, mime_type="application/json", text=json.dumps(content))
         return types.ReadResourceResult(contents=[text])
 
-    async def _content(self, uri: str) -> object:
+    async def _content(self, uri: str, door: Door) -> object:
         """Bytes, or what JSON can hold. Raises CenoteError for what is not there."""
         parts = urlsplit(uri)
         if parts.scheme != _SCHEME:
             raise UsageError(f"a resource begins with {_SCHEME}://, not {uri!r:.200}")
-        runtime = self._runtimes.get(unquote(parts.netloc))
+        runtime = await door.get(unquote(parts.netloc))
         match [unquote(part) for part in parts.path.strip("/").split("/")]:
             case ["variables"]:
                 return [_facts(info) for info in await runtime.author.describe()]
@@ -178,29 +190,11 @@ class _Door:
             case ["history"]:
                 return (await asyncio.to_thread(lambda: runtime.owner.state)).graph()
             case ["figures", step, index] if step.isdecimal() and index.isdecimal():
-                return await self._figure(runtime, int(step), int(index))
+                return await _figure(runtime, int(step), int(index))
             case ["files", *path] if path:
                 return await runtime.author.files.read("/".join(path))
             case _:
                 raise UsageError(f"there is no resource {uri!r:.200}")
-
-    async def _figures(self, runtime: OpenRuntime) -> list[tuple[int, int]]:
-        state = await asyncio.to_thread(lambda: runtime.owner.state)
-        found = [
-            (step.number, index)
-            for step in state.steps
-            for index, bundle in enumerate(step.outputs)
-            if isinstance(bundle.get("image/png"), bytes)
-        ]
-        return found[-_MOST_FIGURES:]
-
-    async def _figure(self, runtime: OpenRuntime, number: int, index: int) -> bytes:
-        state = await asyncio.to_thread(lambda: runtime.owner.state)
-        outputs = state.step(number).outputs
-        picture = outputs[index].get("image/png") if index < len(outputs) else None
-        if not isinstance(picture, bytes):
-            raise UsageError(f"step {number} has no picture {index}")
-        return picture
 
 
 class _Progress:
@@ -248,3 +242,23 @@ async def _variable(runtime: OpenRuntime, name: str) -> dict[str, object]:
     blame = (await asyncio.to_thread(lambda: runtime.owner.state)).blame(name)
     step = blame.step.number if blame.step is not None else 0
     return {**_facts(found), "line": variable_line(found), "step": step, "author": blame.author}
+
+
+async def _figures(runtime: OpenRuntime) -> list[tuple[int, int]]:
+    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    found = [
+        (step.number, index)
+        for step in state.steps
+        for index, bundle in enumerate(step.outputs)
+        if isinstance(bundle.get("image/png"), bytes)
+    ]
+    return found[-_MOST_FIGURES:]
+
+
+async def _figure(runtime: OpenRuntime, number: int, index: int) -> bytes:
+    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    outputs = state.step(number).outputs
+    picture = outputs[index].get("image/png") if index < len(outputs) else None
+    if not isinstance(picture, bytes):
+        raise UsageError(f"step {number} has no picture {index}")
+    return picture

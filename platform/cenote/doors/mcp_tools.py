@@ -17,7 +17,7 @@ from pydantic_core import core_schema
 
 from cenote.agent import patch_report
 from cenote.agent.observation import NOTHING, observe, shown
-from cenote.doors.open_runtimes import OpenRuntime, OpenRuntimes
+from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import ExecutionState, Patch
 from cenote.harness.step import Step
 from cenote.runtime import AsyncFiles, ObjectReference, Variable
@@ -51,14 +51,14 @@ class Answer:
 class ToolCall:
     """One call. hear: is given what a cell prints while it runs."""
 
-    runtimes: OpenRuntimes
+    runtimes: Door
     hear: Callable[[StreamName, str], None]
 
     async def runtime(self, name: str) -> OpenRuntime:
         """The runtime of that name; the default one is opened by its first use."""
         if name == DEFAULT_RUNTIME:
             return await self.runtimes.open(name)
-        return self.runtimes.get(name)
+        return await self.runtimes.get(name)
 
 
 class Tool(BaseModel):
@@ -270,7 +270,7 @@ class Merge(Tool):
     on_conflict: Literal["refuse", "theirs", "ours"] = "refuse"
 
     async def run(self, call: ToolCall) -> Answer:
-        into, branch = await call.runtime(self.runtime), call.runtimes.get(self.branch)
+        into, branch = await call.runtime(self.runtime), await call.runtimes.get(self.branch)
         merged = await into.owner.merge(branch.owner, self.names, self.on_conflict)
         parts = {
             "taken": merged.taken,
@@ -293,7 +293,7 @@ class Share(Tool):
     new_name: str | None = None
 
     async def run(self, call: ToolCall) -> Answer:
-        giver, taker = await call.runtime(self.runtime), call.runtimes.get(self.to)
+        giver, taker = await call.runtime(self.runtime), await call.runtimes.get(self.to)
         name = self.new_name or self.variable
         check_name(name, "variable")
         reference = await giver.author.share(self.variable)

@@ -29,6 +29,20 @@ class OpenRuntime:
     author: AsyncPythonRuntime
 
 
+class NotOpenError(UsageError):
+    """There is no open runtime of that name."""
+
+    def __init__(self, name: str, names: Sequence[str]) -> None:
+        super().__init__(name, tuple(names))
+        self.name = name
+        self.names = tuple(names)
+
+    def __str__(self) -> str:
+        return (
+            f"no runtime {self.name!r:.120} is open: open it first. Open: {', '.join(self.names) or 'none'}"
+        )
+
+
 class Source(Protocol):
     """Where runtimes come from."""
 
@@ -101,80 +115,126 @@ class PlatformSource:
         await asyncio.to_thread(self._platform.delete, name)
 
 
-class OpenRuntimes:
-    """The runtimes that a door has open. One task at a time opens or ends one; cells run side by side."""
+@dataclass(frozen=True, slots=True)
+class _Held:
+    owner: AsyncPythonRuntime
+    authors: dict[str, AsyncPythonRuntime]
 
-    def __init__(self, source: Source, door: str) -> None:
-        """door: the author of what comes through it."""
+
+class OpenRuntimes:
+    """The runtimes that a process has open for its doors. They are opened one after the other; cells run at once."""
+
+    def __init__(self, source: Source) -> None:
         self._source = source
-        self._door = door
-        self._open: dict[str, OpenRuntime] = {}
+        self._held: dict[str, _Held] = {}
         self._turn = asyncio.Lock()
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of those that are open."""
-        return tuple(self._open)
+        return tuple(self._held)
+
+    def through(self, door: str) -> Door:
+        """The same runtimes, for what comes through a door."""
+        return Door(self, door)
 
     async def known(self) -> list[str]:
         """Those that are open, and those that can be joined."""
-        return sorted({*self._open, *await self._source.names()})
+        return sorted({*self._held, *await self._source.names()})
 
-    async def open(self, name: str) -> OpenRuntime:
+    async def open(self, name: str, door: str) -> OpenRuntime:
         """The runtime of that name, joined or made. Raises UsageError for a name that is none, or one too many."""
-        if (known := self._open.get(name)) is not None:
-            return known
         async with self._turn:
-            if (known := self._open.get(name)) is not None:
-                return known
-            self._check_room(name)
-            return await self._held(name, await self._source.make(name))
+            if name not in self._held:
+                self._check_room(name)
+                self._held[name] = _Held(await self._source.make(name), {})
+            return await self._attached(name, door)
 
-    def get(self, name: str) -> OpenRuntime:
-        """One that is open. Raises UsageError."""
-        if (known := self._open.get(name)) is None:
-            raise UsageError(
-                f"no runtime {name!r:.120} is open: open it first. Open: {', '.join(self._open) or 'none'}"
-            )
-        return known
+    async def get(self, name: str, door: str) -> OpenRuntime:
+        """One that is open, or can be joined. Raises NotOpenError."""
+        held = self._held.get(name)
+        if held is not None and (author := held.authors.get(door)) is not None:
+            return OpenRuntime(held.owner, author)
+        if held is None and name not in await self._source.names():
+            raise NotOpenError(name, self.names)
+        return await self.open(name, door)
 
-    async def fork(self, name: str, branch: str, step: int | None) -> OpenRuntime:
+    async def fork(self, name: str, branch: str, step: int | str | None, door: str) -> OpenRuntime:
         """A branch of an open one, under a name that is free. Raises UsageError."""
-        source = self.get(name)
+        source = await self.get(name, door)
         async with self._turn:
-            if branch in self._open:
+            if branch in self._held:
                 raise UsageError(f"a runtime {branch!r} is open already: choose another name, or close it")
             self._check_room(branch)
-            return await self._held(branch, await source.owner.fork(step, name=branch))
+            self._held[branch] = _Held(await source.owner.fork(step, name=branch), {})
+            return await self._attached(branch, door)
 
-    async def end(self, name: str) -> None:
+    async def end(self, name: str, door: str) -> None:
         """Ends an open one."""
+        await self.get(name, door)
         async with self._turn:
-            runtime = self.get(name)
-            del self._open[name]
-            await runtime.author.close()
-            await self._source.end(runtime.owner)
+            if (held := self._held.pop(name, None)) is not None:
+                await _let_go(held)
+                await self._source.end(held.owner)
 
     async def close(self) -> None:
         """Lets go of all: those in this process end, those of a platform stay."""
         async with self._turn:
-            while self._open:
-                _, runtime = self._open.popitem()
-                await runtime.author.close()
-                await runtime.owner.close()
+            while self._held:
+                _, held = self._held.popitem()
+                await _let_go(held)
+                await held.owner.close()
 
-    async def _held(self, name: str, owner: AsyncPythonRuntime) -> OpenRuntime:
-        try:
-            self._open[name] = held = OpenRuntime(owner, await owner.attach(self._door))
-        except BaseException:
-            await owner.close()
-            raise
-        return held
+    async def _attached(self, name: str, door: str) -> OpenRuntime:
+        held = self._held[name]
+        if door not in held.authors:
+            held.authors[door] = await held.owner.attach(door)
+        return OpenRuntime(held.owner, held.authors[door])
 
     def _check_room(self, name: str) -> None:
-        if not name.strip() or len(name) > MAX_NAME or not name.isprintable():
-            raise UsageError(f"a runtime's name has 1 to {MAX_NAME} printable characters, not {name!r:.120}")
-        if len(self._open) >= MOST_OPEN:
+        if not name.strip() or len(name) > MAX_NAME or not name.isprintable() or "/" in name:
             raise UsageError(
-                f"{MOST_OPEN} runtimes are open, which is the most: close one of {', '.join(self._open)}"
+                f"a runtime's name has 1 to {MAX_NAME} printable characters and no '/', not {name!r:.120}"
             )
+        if len(self._held) >= MOST_OPEN:
+            raise UsageError(
+                f"{MOST_OPEN} runtimes are open, which is the most: close one of {', '.join(self._held)}"
+            )
+
+
+async def _let_go(held: _Held) -> None:
+    for author in held.authors.values():
+        await author.close()
+
+
+class Door:
+    """The open runtimes, for what comes through one door: its name is the author of the steps."""
+
+    def __init__(self, runtimes: OpenRuntimes, name: str) -> None:
+        self._runtimes = runtimes
+        self._name = name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the runtimes that are open."""
+        return self._runtimes.names
+
+    async def known(self) -> list[str]:
+        """See OpenRuntimes."""
+        return await self._runtimes.known()
+
+    async def open(self, name: str) -> OpenRuntime:
+        """See OpenRuntimes."""
+        return await self._runtimes.open(name, self._name)
+
+    async def get(self, name: str) -> OpenRuntime:
+        """See OpenRuntimes."""
+        return await self._runtimes.get(name, self._name)
+
+    async def fork(self, name: str, branch: str, step: int | str | None = None) -> OpenRuntime:
+        """See OpenRuntimes."""
+        return await self._runtimes.fork(name, branch, step, self._name)
+
+    async def end(self, name: str) -> None:
+        """See OpenRuntimes."""
+        await self._runtimes.end(name, self._name)
