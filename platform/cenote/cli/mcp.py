@@ -15,6 +15,7 @@ from cenote_security.errors import UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
+    from cenote.connection import Platform
     from cenote.doors.open_runtimes import Source
 
 EPILOG = """Set it up in Claude Code with `claude mcp add cenote -- cenote mcp`; docs/doors.md has other clients.
@@ -23,6 +24,13 @@ Exit status: 0 the client has left, 2 wrong usage, 4 the platform, the jail or t
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser("mcp", help="runtimes for MCP clients, over stdio", epilog=EPILOG)
+    add_source_options(parser)
+    add_policy_options(parser)
+    parser.set_defaults(handler=handle)
+
+
+def add_source_options(parser: argparse.ArgumentParser) -> None:
+    """Where a door's runtimes come from."""
     parser.add_argument(
         "--store",
         metavar="URL",
@@ -36,8 +44,6 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     parser.add_argument(
         "--durable", action="store_true", help="with --address: runtimes that survive any crash"
     )
-    add_policy_options(parser)
-    parser.set_defaults(handler=handle)
 
 
 def handle(arguments: argparse.Namespace) -> int:
@@ -54,8 +60,11 @@ def handle(arguments: argparse.Namespace) -> int:
     return ExitStatus.OK
 
 
-def source_from(arguments: argparse.Namespace) -> Source:
-    """Where runtimes come from, as the options and CENOTE_ADDRESS say. Raises UsageError."""
+def source_from(arguments: argparse.Namespace, platform: Platform | None = None) -> Source:
+    """Where runtimes come from, as the options and CENOTE_ADDRESS say. Raises UsageError.
+
+    platform: the one that they mean, for a caller of its own.
+    """
     from cenote.connection import Platform
     from cenote.doors.open_runtimes import LocalSource, PlatformSource
 
@@ -70,4 +79,4 @@ def source_from(arguments: argparse.Namespace) -> Source:
     wanted = (
         None if policy == SandboxPolicy() else policy
     )  # a runtime that is there may allow more than the default
-    return PlatformSource(Platform(where), wanted, checker, durable=arguments.durable)
+    return PlatformSource(platform or Platform(where), wanted, checker, durable=arguments.durable)

@@ -46,8 +46,8 @@ class NotOpenError(UsageError):
 class Source(Protocol):
     """Where runtimes come from."""
 
-    async def make(self, name: str) -> AsyncPythonRuntime:
-        """The runtime of that name, made if there is none."""
+    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
+        """The runtime of that name, made if there is none. policy: of one that is made; None for the usual one."""
 
     async def names(self) -> Sequence[str]:
         """Those that can be opened beside the ones that a door has open."""
@@ -69,13 +69,14 @@ class LocalSource:
         self._checker = checker
         self._store = store
 
-    async def make(self, name: str) -> AsyncPythonRuntime:
+    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
+        policy = policy or self._policy
         if self._store is None:
             return AsyncPythonRuntime(
-                name=name, sandbox=self._policy, security_checker=self._checker, address="embedded"
+                name=name, sandbox=policy, security_checker=self._checker, address="embedded"
             )
         return await AsyncPythonRuntime.open(
-            self._store, name, sandbox=self._policy, security_checker=self._checker
+            self._store, name, sandbox=policy, security_checker=self._checker
         )
 
     async def names(self) -> Sequence[str]:
@@ -101,9 +102,9 @@ class PlatformSource:
         self._checker = checker
         self._durable = durable
 
-    async def make(self, name: str) -> AsyncPythonRuntime:
+    async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
         return await self._platform.async_runtime(
-            name, sandbox=self._policy, security_checker=self._checker, durable=self._durable
+            name, sandbox=policy or self._policy, security_checker=self._checker, durable=self._durable
         )
 
     async def names(self) -> Sequence[str]:
@@ -142,12 +143,12 @@ class OpenRuntimes:
         """Those that are open, and those that can be joined."""
         return sorted({*self._held, *await self._source.names()})
 
-    async def open(self, name: str, door: str) -> OpenRuntime:
+    async def open(self, name: str, door: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
         """The runtime of that name, joined or made. Raises UsageError for a name that is none, or one too many."""
         async with self._turn:
             if name not in self._held:
                 self._check_room(name)
-                self._held[name] = _Held(await self._source.make(name), {})
+                self._held[name] = _Held(await self._source.make(name, policy), {})
             return await self._attached(name, door)
 
     async def get(self, name: str, door: str) -> OpenRuntime:
@@ -223,9 +224,9 @@ class Door:
         """See OpenRuntimes."""
         return await self._runtimes.known()
 
-    async def open(self, name: str) -> OpenRuntime:
+    async def open(self, name: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
         """See OpenRuntimes."""
-        return await self._runtimes.open(name, self._name)
+        return await self._runtimes.open(name, self._name, policy)
 
     async def get(self, name: str) -> OpenRuntime:
         """See OpenRuntimes."""

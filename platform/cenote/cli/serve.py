@@ -1,0 +1,118 @@
+"""`cenote serve`: runtimes over HTTP, of this process or of a platform."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cenote.cli.exit_status import ExitStatus
+from cenote.cli.mcp import add_source_options, source_from
+from cenote.cli.policy_options import add_policy_options
+from cenote.runtime.remote.address import TOKEN, destination, token_file
+from cenote.terminal.screen import Screen
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.secret_files import kept_secret
+
+if TYPE_CHECKING:
+    from cenote.doors.callers import Callers
+
+HTTP_PORT = 8480
+
+EPILOG = """Clients send `Authorization: Bearer TOKEN`: a token of the platform, or the one of this server, which is
+CENOTE_TOKEN or in the file that is named at the start. /openapi.json describes the interface, MCP clients use /mcp.
+Exit status: 0 ended by Ctrl-C or SIGTERM, 2 wrong usage, 4 the port, the platform or the extra is not available."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("serve", help="runtimes over HTTP: REST and MCP", epilog=EPILOG)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen (default %(default)s; others take TLS)"
+    )
+    parser.add_argument("--port", type=int, default=HTTP_PORT, help="default %(default)s")
+    parser.add_argument(
+        "--name",
+        action="append",
+        metavar="HOST",
+        help="a name by which clients reach it, besides localhost; may be repeated",
+    )
+    parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="a certificate")
+    parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key")
+    add_source_options(parser)
+    add_policy_options(parser)
+    parser.set_defaults(handler=handle)
+
+
+def handle(arguments: argparse.Namespace) -> int:
+    try:
+        import uvicorn
+
+        from cenote.doors.http_app import LOOPBACK, http_app
+    except ImportError as error:
+        raise UnavailableError(f"HTTP is not installed here: pip install 'cenote[http]' ({error})") from None
+    _check(arguments)
+    listening = _listen(arguments.host, arguments.port)
+    callers, token = _callers(arguments)
+    names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
+    config = uvicorn.Config(
+        http_app(callers, sorted(names)),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        ssl_certfile=arguments.tls_cert,
+        ssl_keyfile=arguments.tls_key,
+        timeout_graceful_shutdown=5,
+    )
+    scheme = "https" if arguments.tls_cert else "http"
+    port = listening.getsockname()[1]
+    Screen().line(f"listening on {scheme}://{arguments.host}:{port}; {token}")
+    uvicorn.Server(config).run(sockets=[listening])
+    return ExitStatus.OK
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """Taken before anything else, so that a client that reads the line can connect. Raises UnavailableError."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=512)
+    except (OSError, OverflowError) as error:
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error}; choose another --port") from None
+
+
+def _check(arguments: argparse.Namespace) -> None:
+    loopback = arguments.host in ("127.0.0.1", "::1", "localhost")
+    if (arguments.tls_cert is None) != (arguments.tls_key is None):
+        raise UsageError("--tls-cert and --tls-key go together")
+    if not loopback and arguments.tls_cert is None:
+        raise UsageError(
+            f"tokens would be readable on the way to {arguments.host}: give --tls-cert and --tls-key"
+        )
+
+
+def _callers(arguments: argparse.Namespace) -> tuple[Callers, str]:
+    """Who may call, and a line on where they have a token from."""
+    from cenote.connection import Platform
+    from cenote.doors.callers import OneCaller, PlatformCallers
+    from cenote.doors.open_runtimes import OpenRuntimes
+
+    where = destination(arguments.address)
+    if where is not None:
+
+        def connected(token: str) -> Platform:
+            return Platform(replace(where, token=token))
+
+        def opened(platform: Platform) -> OpenRuntimes:
+            return OpenRuntimes(source_from(arguments, platform))
+
+        source_from(arguments)  # so that wrong options are said now
+        return PlatformCallers(connected, opened), f"tokens are those of the platform at {where.address}"
+    runtimes = OpenRuntimes(source_from(arguments))
+    if token := os.environ.get(TOKEN, "").strip():
+        return OneCaller(token, runtimes), f"the token is what {TOKEN} says"
+    path = token_file().with_name("serve-token")
+    token = kept_secret(path, lambda: secrets.token_urlsafe(32).encode()).decode().strip()
+    return OneCaller(token, runtimes), f"the token is in {path}"

@@ -1,0 +1,97 @@
+"""Who calls an HTTP door, by their tokens, and which runtimes each may reach."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from cenote.connection import Platform
+from cenote.doors.open_runtimes import OpenRuntimes
+from cenote_security.errors import NotAuthenticatedError, RejectedError
+
+MOST_CALLERS: Final = 64
+"""Tokens whose runtimes are open at once; the one that has been quiet for longest is let go of."""
+
+RECHECK: Final = 30.0
+"""Seconds after which a platform is asked again whether a token is good."""
+
+
+class Callers(Protocol):
+    """All who may call."""
+
+    async def runtimes(self, token: str) -> OpenRuntimes:
+        """Those of the token's holder. Raises RejectedError for one that is not good, UnavailableError."""
+
+    async def close(self) -> None:
+        """Lets go of all runtimes."""
+
+
+class OneCaller:
+    """One token, for all runtimes of this process."""
+
+    def __init__(self, token: str, runtimes: OpenRuntimes) -> None:
+        self._token = token.encode()
+        self._runtimes = runtimes
+
+    async def runtimes(self, token: str) -> OpenRuntimes:
+        if not hmac.compare_digest(self._token, token.encode()):
+            raise NotAuthenticatedError("the token is not the one of this server")
+        return self._runtimes
+
+    async def close(self) -> None:
+        await self._runtimes.close()
+
+
+@dataclass(slots=True)
+class _Known:
+    runtimes: OpenRuntimes
+    checked: float
+
+
+class PlatformCallers:
+    """Tokens of a platform, which says which of them are good, and what their holders may do."""
+
+    def __init__(
+        self, connected: Callable[[str], Platform], opened: Callable[[Platform], OpenRuntimes]
+    ) -> None:
+        """connected: the platform, for a token."""
+        self._connected = connected
+        self._opened = opened
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._turn = asyncio.Lock()
+
+    async def runtimes(self, token: str) -> OpenRuntimes:
+        key = hashlib.sha256(token.encode()).digest()
+        known = self._known.get(key)
+        if known is not None and time.monotonic() - known.checked < RECHECK:
+            self._known.move_to_end(key)
+            return known.runtimes
+        platform = self._connected(token)
+        try:
+            await asyncio.to_thread(platform.describe)
+        except RejectedError:
+            await self._forget(key)
+            raise
+        async with self._turn:
+            if (known := self._known.get(key)) is None:
+                known = self._known[key] = _Known(self._opened(platform), 0.0)
+            known.checked = time.monotonic()
+            self._known.move_to_end(key)
+            quiet = [self._known.popitem(last=False)[1] for _ in range(len(self._known) - MOST_CALLERS)]
+        for one in quiet:
+            await one.runtimes.close()
+        return known.runtimes
+
+    async def close(self) -> None:
+        while self._known:
+            await self._known.popitem()[1].runtimes.close()
+
+    async def _forget(self, key: bytes) -> None:
+        if (known := self._known.pop(key, None)) is not None:
+            await known.runtimes.close()

@@ -1,0 +1,521 @@
+"""Cenote's own HTTP interface: runtimes, cells, variables, files, programs and steps as JSON.
+
+Each operation is a row of `OPERATIONS`, which the routes and the OpenAPI document are made of. What goes in and comes
+out is checked and written by pydantic, from the same classes that Python's users know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from cenote.doors.http_models import (
+    CellResult,
+    Entry,
+    Handover,
+    Interrupted,
+    Merged,
+    NewCell,
+    NewFork,
+    NewMerge,
+    NewPatch,
+    NewProgram,
+    NewRuntime,
+    NewSnapshot,
+    Patched,
+    ProgramEnded,
+    RolledBack,
+    RuntimeEntry,
+    StepEntry,
+    Target,
+)
+from cenote.doors.open_runtimes import Door, OpenRuntime
+from cenote.harness import Patch
+from cenote.harness.step import Step
+from cenote.runtime import ObjectReference, Variable
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.listeners import AsyncListener
+from cenote.runtime.replies import done
+from cenote_proto.v1 import jail_pb2
+from cenote_security.errors import MalformedValueError, UnknownNameError, UsageError
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.hosted.value_forms import Written
+from cenote_worker.results import (
+    SnapshotInfo,
+    StreamName,
+    VariableInfo,
+)
+from cenote_worker.supervisor.edge import ValueReply
+
+MOST_JSON: Final = 16 * 2**20
+MOST_FILE: Final = 256 * 2**20
+MOST_VALUE: Final = 64 * 2**20
+"""Bytes of a request's JSON, of an uploaded file, of a value that is read: each is in this process's memory."""
+
+MOST_QUEUED: Final = 4 * 2**20
+"""Characters of a cell's output that wait for a slow reader; more is dropped, and said so in its place."""
+
+ARROW: Final = "application/vnd.apache.arrow.stream"
+NDJSON: Final = "application/x-ndjson"
+EVENTS: Final = "text/event-stream"
+
+T = TypeVar("T")
+
+
+class TooLargeError(UsageError):
+    """A request has more bytes than this process takes."""
+
+    def __init__(self, what: str, most: int) -> None:
+        super().__init__(f"{what} has more than {most:,} bytes; write it in parts, or from within a cell")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Generic[T]):
+    """A request, as an operation sees it. path: its parameters."""
+
+    door: Door
+    request: Request
+    path: dict[str, str]
+    body: T
+
+    async def runtime(self) -> OpenRuntime:
+        return await self.door.get(self.path["runtime"])
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One row of the interface. name: of a generated client's method. body: what its JSON is, or the MIME type of
+    bytes; None for none. answer: the same.
+    """
+
+    name: str
+    method: str
+    path: str
+    summary: str
+    run: Callable[[Asked[Any]], Awaitable[Any]]
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+
+
+_OPERATIONS: Final[list[Operation]] = []
+_RUNTIME: Final = "/v1/runtimes/{runtime}"
+_VARIABLE: Final = f"{_RUNTIME}/variables/{{variable}}"
+_FILE: Final = f"{_RUNTIME}/files/{{path:path}}"
+
+Run = TypeVar("Run", bound=Callable[[Asked[Any]], Awaitable[Any]])
+
+
+def _operation(
+    method: str, path: str, summary: str, *, body: Any = None, answer: Any = None, status: int = 200
+) -> Callable[[Run], Run]:
+    """Makes a function an operation, which has its name."""
+
+    def add(run: Run) -> Run:
+        _OPERATIONS.append(Operation(run.__name__, method, path, summary, run, body, answer, status))
+        return run
+
+    return add
+
+
+# -- runtimes --
+
+
+@_operation("GET", "/v1/runtimes", "Names of the runtimes", answer=list[RuntimeEntry])
+async def list_runtimes(asked: Asked[None]) -> list[RuntimeEntry]:
+    return [RuntimeEntry(name=name, missing=()) for name in await asked.door.known()]
+
+
+@_operation("PUT", _RUNTIME, "Joins a runtime, or makes it", body=NewRuntime, answer=RuntimeEntry)
+async def open_runtime(asked: Asked[NewRuntime]) -> RuntimeEntry:
+    policy = None
+    if asked.body.policy is not None:
+        policy = SandboxPolicy.from_json(json.dumps(asked.body.policy))
+    return _runtime(asked.path["runtime"], (await asked.door.open(asked.path["runtime"], policy)).owner)
+
+
+@_operation("DELETE", _RUNTIME, "Ends a runtime", status=204)
+async def end_runtime(asked: Asked[None]) -> None:
+    await asked.door.end(asked.path["runtime"])
+
+
+def _runtime(name: str, runtime: AsyncPythonRuntime) -> RuntimeEntry:
+    carried = runtime.carried
+    missing = (*carried.missing, *carried.differing) if carried is not None else ()
+    return RuntimeEntry(name=name, isolation=runtime.isolation, missing=missing)
+
+
+# -- cells and programs --
+
+
+@_operation(
+    "POST",
+    f"{_RUNTIME}/cells",
+    "Runs a cell; as NDJSON or server-sent events, its output comes as it is printed",
+    body=NewCell,
+    answer=CellResult,
+)
+async def run_cell(asked: Asked[NewCell]) -> object:
+    runtime, cell = (await asked.runtime()).author, asked.body
+    wanted = asked.request.headers.get("accept", "")
+    if NDJSON not in wanted and EVENTS not in wanted:
+        return CellResult.of(await runtime.execute(cell.code, cell.timeout, on_error=cell.on_error))
+    kind = EVENTS if EVENTS in wanted else NDJSON
+    frame = _event if kind == EVENTS else _line
+    return StreamingResponse(_streamed(runtime, cell, frame), media_type=kind)
+
+
+async def _streamed(
+    runtime: AsyncPythonRuntime, cell: NewCell, frame: Callable[[str, bytes], bytes]
+) -> AsyncIterator[bytes]:
+    """What a cell prints as it comes, then its result. A reader that leaves interrupts it."""
+    queue = _OutputQueue()
+    running = asyncio.ensure_future(
+        runtime.execute(cell.code, cell.timeout, queue.put, on_error=cell.on_error)
+    )
+    running.add_done_callback(lambda _: queue.end())
+    try:
+        async for kind, text in queue:
+            yield frame(kind, json.dumps(text).encode())
+        yield frame("result", CellResult.of(await running).model_dump_json().encode())
+    finally:
+        running.cancel()
+
+
+class _OutputQueue:
+    """Output on its way to a reader that may be slow."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, str]] = []
+        self._waiting = asyncio.Event()
+        self._size = self._dropped = 0
+        self._over = False
+
+    def put(self, stream: StreamName, text: str) -> None:
+        if self._size + len(text) > MOST_QUEUED:
+            self._dropped += len(text)
+        else:
+            self._size += len(text)
+            self._pieces.append((stream, text))
+        self._waiting.set()
+
+    def end(self) -> None:
+        self._over = True
+        self._waiting.set()
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, str]]:
+        while not self._over or self._pieces:
+            await self._waiting.wait()
+            self._waiting.clear()
+            pieces, self._pieces = self._pieces, []
+            for stream, text in pieces:
+                yield stream, text
+                self._size -= len(text)
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                yield "dropped", f"{dropped} characters: they were not read fast enough"
+            if self._over:
+                self._waiting.set()
+
+
+def _line(kind: str, data: bytes) -> bytes:
+    return b'{"type":"%s","data":%s}\n' % (kind.encode(), data)
+
+
+def _event(kind: str, data: bytes) -> bytes:
+    return b"event: %s\ndata: %s\n\n" % (kind.encode(), data)
+
+
+@_operation("POST", f"{_RUNTIME}/interrupt", "Interrupts the cell that runs", answer=Interrupted)
+async def interrupt(asked: Asked[None]) -> Interrupted:
+    return Interrupted(interrupted=await (await asked.runtime()).author.interrupt())
+
+
+@_operation(
+    "POST",
+    f"{_RUNTIME}/programs",
+    "Runs a program beside the namespace",
+    body=NewProgram,
+    answer=ProgramEnded,
+)
+async def run_program(asked: Asked[NewProgram]) -> ProgramEnded:
+    runtime, wanted = (await asked.runtime()).author, asked.body
+    ended = await runtime.run(
+        wanted.command,
+        stdin=wanted.stdin,
+        env=wanted.env,
+        cwd=wanted.cwd,
+        timeout=wanted.timeout,
+        max_output=wanted.max_output,
+    )
+    return ProgramEnded(
+        exit_code=ended.exit_code,
+        stdout=_text(ended.stdout),
+        stderr=_text(ended.stderr),
+        timed_out=ended.timed_out,
+        killed_by=ended.killed_by or "",
+        duration=ended.duration,
+    )
+
+
+def _text(output: str | bytes) -> str:
+    return output if isinstance(output, str) else output.decode(errors="replace")
+
+
+# -- variables --
+
+
+@_operation(
+    "GET", f"{_RUNTIME}/variables", "Names, types, shapes and sizes; no values", answer=list[VariableInfo]
+)
+async def list_variables(asked: Asked[None]) -> list[VariableInfo]:
+    return await (await asked.runtime()).author.describe()
+
+
+@_operation("GET", _VARIABLE, f"A value as JSON, or as {ARROW}", answer="application/json")
+async def get_variable(asked: Asked[None]) -> Response:
+    arrow = ARROW in asked.request.headers.get("accept", "")
+    form = jail_pb2.ARROW_VALUE if arrow else jail_pb2.JSON_VALUE
+    core, name = (await asked.runtime()).author.core, asked.path["variable"]
+    listener = AsyncListener(core.resume)
+    core.fetch(name, listener, opaque=False, written=Written(form, MOST_VALUE))
+    reply = done(await listener.future, name)
+    if not isinstance(reply, ValueReply):
+        raise MalformedValueError("the runtime gave no value")
+    try:
+        data = reply.content.whole()
+    finally:
+        reply.content.close()
+    return Response(data, media_type=ARROW if arrow else "application/json")
+
+
+@_operation("PUT", _VARIABLE, "Sets a variable to a JSON value", body=Any, status=204)
+async def set_variable(asked: Asked[Any]) -> None:
+    runtime, name = (await asked.runtime()).author, asked.path["variable"]
+    await put(runtime, name, asked.body)
+
+
+async def put(runtime: AsyncPythonRuntime, name: str, value: object) -> None:
+    """Under a name that may be there or not."""
+    try:
+        await runtime.update_variable(name, value)
+    except UnknownNameError:
+        await runtime.inject(Variable(name, value))
+
+
+@_operation("DELETE", _VARIABLE, "Removes a variable", status=204)
+async def delete_variable(asked: Asked[None]) -> None:
+    await (await asked.runtime()).author.delete(asked.path["variable"])
+
+
+@_operation(
+    "POST",
+    f"{_VARIABLE}/share",
+    "Gives a variable to another runtime, by reference",
+    body=Handover,
+    status=204,
+)
+async def share_variable(asked: Asked[Handover]) -> None:
+    giver, taker = await asked.runtime(), await asked.door.get(asked.body.to)
+    reference: ObjectReference = await giver.author.share(asked.path["variable"])
+    await put(taker.author, asked.body.name or asked.path["variable"], reference)
+
+
+# -- files --
+
+
+@_operation("GET", f"{_RUNTIME}/files", "The entries of a folder, `?path=`", answer=list[Entry])
+async def list_files(asked: Asked[None]) -> list[Entry]:
+    listing = await (await asked.runtime()).author.files.list(asked.request.query_params.get("path", ""))
+    return [Entry(name=one.name, kind=one.kind, size=one.size, modified=one.modified) for one in listing]
+
+
+@_operation("GET", _FILE, "A file's bytes", answer="application/octet-stream")
+async def read_file(asked: Asked[None]) -> Response:
+    data = await (await asked.runtime()).author.files.read(asked.path["path"])
+    return Response(data, media_type="application/octet-stream")
+
+
+@_operation("PUT", _FILE, "Writes a file, whole or not at all", body="application/octet-stream", status=204)
+async def write_file(asked: Asked[None]) -> None:
+    data = await body_of(asked.request, MOST_FILE, "the file")
+    await (await asked.runtime()).author.files.write(asked.path["path"], data, overwrite=True)
+
+
+@_operation("DELETE", _FILE, "Removes a file or an empty folder", status=204)
+async def delete_file(asked: Asked[None]) -> None:
+    await (await asked.runtime()).author.files.delete(asked.path["path"])
+
+
+async def body_of(request: Request, most: int, what: str) -> bytes:
+    """All of a request's body. Raises TooLargeError before more is in memory."""
+    parts, size = list[bytes](), 0
+    async for part in request.stream():
+        size += len(part)
+        if size > most:
+            raise TooLargeError(what, most)
+        parts.append(part)
+    return b"".join(parts)
+
+
+# -- states and steps --
+
+
+@_operation("GET", f"{_RUNTIME}/snapshots", "States that can be gone back to", answer=list[SnapshotInfo])
+async def list_snapshots(asked: Asked[None]) -> list[SnapshotInfo]:
+    return list(await (await asked.runtime()).owner.snapshots())
+
+
+@_operation(
+    "POST", f"{_RUNTIME}/snapshots", "Keeps the state, under a label", body=NewSnapshot, answer=SnapshotInfo
+)
+async def make_snapshot(asked: Asked[NewSnapshot]) -> SnapshotInfo:
+    return await (await asked.runtime()).author.snapshot(asked.body.label)
+
+
+@_operation(
+    "POST",
+    f"{_RUNTIME}/rollback",
+    "Goes back to the state after a step, or of a label",
+    body=Target,
+    answer=RolledBack,
+)
+async def roll_back(asked: Asked[Target]) -> RolledBack:
+    back = await (await asked.runtime()).owner.rollback(asked.body.to)
+    return RolledBack(step=back.step, severed=back.severed, amiss=back.amiss)
+
+
+@_operation(
+    "POST",
+    f"{_RUNTIME}/forks",
+    "Makes a runtime that begins with this one's state",
+    body=NewFork,
+    answer=RuntimeEntry,
+)
+async def fork_runtime(asked: Asked[NewFork]) -> RuntimeEntry:
+    made = await asked.door.fork(asked.path["runtime"], asked.body.name, asked.body.step)
+    return _runtime(asked.body.name, made.owner)
+
+
+@_operation("POST", f"{_RUNTIME}/merges", "Takes over what a fork has changed", body=NewMerge, answer=Merged)
+async def merge_runtime(asked: Asked[NewMerge]) -> Merged:
+    into, branch, wanted = await asked.runtime(), await asked.door.get(asked.body.branch), asked.body
+    merged = await into.owner.merge(branch.owner, wanted.names, wanted.on_conflict)
+    return Merged(
+        taken=merged.taken,
+        deleted=merged.deleted,
+        conflicts=merged.conflicts,
+        files=merged.files,
+        left=dict(merged.left),
+        notes=merged.notes,
+    )
+
+
+@_operation("GET", f"{_RUNTIME}/steps", "The record, by all doors", answer=list[StepEntry])
+async def list_steps(asked: Asked[None]) -> list[StepEntry]:
+    owner = (await asked.runtime()).owner
+    state = await asyncio.to_thread(lambda: owner.state)
+    return [_step(step) for step in state.history]
+
+
+def _step(step: Step) -> StepEntry:
+    names = StepEntry.model_fields.keys() - {"error"}
+    facts = {name: getattr(step, name) for name in names}
+    return StepEntry(**facts, error=str(step.error) if step.error is not None else None)
+
+
+@_operation("GET", f"{_RUNTIME}/graph", "Steps and what they took from each other", answer=dict[str, Any])
+async def get_graph(asked: Asked[None]) -> object:
+    owner = (await asked.runtime()).owner
+    return (await asyncio.to_thread(lambda: owner.state)).graph()
+
+
+@_operation(
+    "POST",
+    f"{_RUNTIME}/patches",
+    "Replaces the code of a step, and runs again what depends on it",
+    body=NewPatch,
+    answer=Patched,
+)
+async def patch_step(asked: Asked[NewPatch]) -> Patched:
+    runtime, wanted = await asked.runtime(), asked.body
+    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    patch = Patch.replace_step(wanted.step, wanted.code, author=runtime.author.author)
+    plan = await state.plan(patch)
+    if not wanted.apply:
+        rerun = tuple(step.number for step in plan.rerun)
+        return Patched(status="planned", explanation=plan.explain(), head=state.head, steps_rerun=rerun)
+    result = await state.apply(plan)
+    failure = result.failure.error if result.failure is not None else None
+    return Patched(
+        status=result.status,
+        explanation=str(failure or result.blocked or plan.explain()),
+        head=result.head,
+        steps_rerun=result.steps_rerun,
+        steps_reused=result.steps_reused,
+        changed=result.changed,
+        notes=result.notes,
+    )
+
+
+OPERATIONS: Final = tuple(_OPERATIONS)
+
+
+def endpoint(
+    operation: Operation, door_of: Callable[[Request], Awaitable[Door]]
+) -> Callable[[Request], Awaitable[Response]]:
+    """What serves it. door_of: raises for a caller who may not."""
+    body = TypeAdapter(operation.body) if _is_json(operation.body) else None
+    answer = TypeAdapter(operation.answer) if _is_json(operation.answer) else None
+
+    async def serve(request: Request) -> Response:
+        door = await door_of(request)
+        parsed = await _parsed(request, body) if body is not None else None
+        asked = Asked(door, request, dict(request.path_params), parsed)
+        work = operation.run(asked)
+        found = await (work if body is None else until_gone(request, work))
+        if isinstance(found, Response):
+            return found
+        if answer is None:
+            return Response(status_code=operation.status)
+        return Response(answer.dump_json(found), operation.status, media_type="application/json")
+
+    return serve
+
+
+def _is_json(kind: Any) -> bool:
+    return kind is not None and not isinstance(kind, str)
+
+
+async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
+    text = await body_of(request, MOST_JSON, "the request")
+    try:
+        return adapter.validate_json(text or b"{}")
+    except ValidationError as error:
+        wrong = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()]
+        raise UsageError(f"the request does not fit: {'; '.join(wrong)}") from None
+
+
+async def until_gone(request: Request, work: Awaitable[T]) -> T:
+    """The work's result; it is cancelled when the client leaves. For requests whose body has been read."""
+    working, leaving = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            working.cancel()
+        return await working
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,206 @@
+"""One HTTP application for all doors that speak it: Cenote's own interface with its OpenAPI document, and MCP.
+
+Each request names a token, but for `/healthz` and `/openapi.json`. Names in `Host` and `Origin` are checked, so that
+no page of a browser reaches a server on the loopback.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from cenote.doors.callers import Callers
+from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
+from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
+from cenote.doors.openapi import openapi
+from cenote_security.errors import (
+    CenoteError,
+    JailError,
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    UnavailableError,
+    UnknownEntryError,
+    UnknownFileError,
+    UnknownNameError,
+    UnknownRuntimeError,
+    UsageError,
+)
+
+DOOR: Final = "http"
+"""The author of steps that come by Cenote's own interface."""
+
+LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
+
+_STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
+    (NotAuthenticatedError, 401),
+    (QuotaExceededError, 429),
+    (RejectedError, 403),
+    (TooLargeError, 413),
+    (NotOpenError, 404),
+    (UnknownRuntimeError, 404),
+    (UnknownNameError, 404),
+    (UnknownFileError, 404),
+    (UnknownEntryError, 404),
+    (UsageError, 400),
+    (UnavailableError, 503),
+    (JailError, 500),
+)
+"""The first that fits."""
+
+log = logging.getLogger("cenote.http")
+
+
+def http_app(callers: Callers, hosts: Sequence[str] = LOOPBACK) -> Starlette:
+    """hosts: the names by which clients reach it."""
+    routes: list[BaseRoute] = [
+        Route("/healthz", _health),
+        Route("/openapi.json", _document),
+        *(_route(operation, callers) for operation in OPERATIONS),
+    ]
+    mcp = _mcp(callers)
+    if mcp is not None:
+        routes.append(mcp[0])
+
+    @asynccontextmanager
+    async def life(_: Starlette) -> AsyncIterator[None]:
+        try:
+            if mcp is None:
+                yield
+            else:
+                async with mcp[1]():
+                    yield
+        finally:
+            await callers.close()
+
+    return Starlette(
+        routes=routes,
+        lifespan=life,
+        middleware=[
+            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
+            Middleware(OriginCheck, hosts=hosts),
+        ],
+        exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
+    )
+
+
+class OriginCheck:
+    """Refuses what a browser sends for a page of another site."""
+
+    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+        self._app = app
+        self._hosts = {host.strip("[]") for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = dict(scope.get("headers") or ()).get(b"origin", b"").decode("latin-1")
+        if origin and not self._is_ours(origin):
+            answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
+            await answer(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+    def _is_ours(self, origin: str) -> bool:
+        try:
+            return urlsplit(origin).hostname in self._hosts
+        except ValueError:
+            return False
+
+
+def token_of(request: Request) -> str:
+    """The bearer token of a request. Raises NotAuthenticatedError."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise NotAuthenticatedError("send a token: `Authorization: Bearer ...`")
+    return token.strip()
+
+
+def _route(operation: Operation, callers: Callers) -> Route:
+    async def door_of(request: Request) -> Door:
+        return (await callers.runtimes(token_of(request))).through(DOOR)
+
+    return Route(operation.path, endpoint(operation, door_of), methods=[operation.method])
+
+
+def _mcp(callers: Callers) -> tuple[BaseRoute, Callable[[], Any]] | None:
+    """MCP over HTTP, and what is to be entered while it is served; None where its SDK is not installed."""
+    try:
+        from mcp.server.transport_security import TransportSecuritySettings
+
+        from cenote.doors.mcp_server import Context, mcp_server
+    except ImportError:
+        return None
+
+    async def runtimes_of(context: Context) -> OpenRuntimes:
+        assert isinstance(context.request, Request), "over HTTP, each call has a request"
+        return await callers.runtimes(token_of(context.request))
+
+    server = mcp_server(runtimes_of)
+    # Names in Host and Origin are checked for the whole application.
+    served = server.streamable_http_app(
+        stateless_http=True,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    (route,) = served.routes
+    assert isinstance(route, Route)
+    return Route(
+        "/mcp", _Admitted(route.app, callers), methods=["GET", "POST", "DELETE"]
+    ), server.session_manager.run
+
+
+class _Admitted:
+    """Lets in who has a good token."""
+
+    def __init__(self, app: ASGIApp, callers: Callers) -> None:
+        self._app = app
+        self._callers = callers
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._callers.runtimes(token_of(Request(scope)))
+        except CenoteError as error:
+            await _refusal(error)(scope, receive, send)
+        else:
+            await self._app(scope, receive, send)
+
+
+async def _health(_: Request) -> Response:
+    return JSONResponse({"status": "ok", "version": version("cenote")})
+
+
+async def _document(_: Request) -> Response:
+    return JSONResponse(openapi())
+
+
+async def _refused(_: Request, error: Exception) -> Response:
+    assert isinstance(error, CenoteError)
+    return _refusal(error)
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    return Response(status_code=499)
+
+
+def _refusal(error: CenoteError) -> Response:
+    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    if status == 500:
+        log.error("a request failed: %s", error)
+    answer = _answer(status, type(error).__name__, str(error))
+    if status == 401:
+        answer.headers["www-authenticate"] = "Bearer"
+    return answer
+
+
+def _answer(status: int, kind: str, message: str) -> JSONResponse:
+    return JSONResponse({"error": {"type": kind, "message": message}}, status)

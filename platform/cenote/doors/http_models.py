@@ -1,0 +1,185 @@
+"""What goes into Cenote's HTTP interface and comes out of it, where no class of Python's users says it already."""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cenote_worker.results import ErrorInfo, ExecutionResult, OnError, StateAfter
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NewRuntime(_Body):
+    """policy: of a runtime that is made, by the names of SandboxPolicy; one that is there keeps its own."""
+
+    policy: dict[str, Any] | None = None
+
+
+class NewCell(_Body):
+    code: str
+    timeout: Annotated[float | None, Field(gt=0, description="seconds")] = None
+    on_error: OnError = "keep"
+
+
+class NewProgram(_Body):
+    """command: a list of words, or a text for `sh`. Without `cwd`, it runs in the working directory."""
+
+    command: list[str] | str
+    stdin: str | None = None
+    env: dict[str, str] | None = None
+    cwd: str | None = None
+    timeout: Annotated[float | None, Field(gt=0, description="seconds")] = None
+    max_output: Annotated[int | None, Field(gt=0, description="bytes of each stream")] = None
+
+
+class NewSnapshot(_Body):
+    label: str | None = None
+
+
+class Target(_Body):
+    """to: the number of a step, or a label."""
+
+    to: int | str
+
+
+class NewFork(_Body):
+    name: str
+    step: int | str | None = None
+
+
+class NewMerge(_Body):
+    branch: str
+    names: list[str] | None = None
+    on_conflict: Literal["refuse", "theirs", "ours"] = "refuse"
+
+
+class Handover(_Body):
+    """to: another runtime. name: there; by default the same."""
+
+    to: str
+    name: str | None = None
+
+
+class NewPatch(_Body):
+    """apply: false for a plan alone."""
+
+    step: int
+    code: str
+    apply: bool = False
+
+
+class RuntimeEntry(BaseModel):
+    name: str
+    isolation: str = ""
+    missing: tuple[str, ...] = Field((), description="of a branch: what could not be brought along")
+
+
+class Entry(BaseModel):
+    name: str
+    kind: Literal["file", "folder", "link", "other"]
+    size: int
+    modified: float
+
+
+class StepEntry(BaseModel):
+    number: int
+    parent: int
+    kind: str
+    status: str
+    code: str
+    author: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    files_read: tuple[str, ...]
+    files_written: tuple[str, ...]
+    started: float
+    duration: float
+    stdout: str
+    stderr: str
+    value: str | None
+    error: str | None
+
+
+class RolledBack(BaseModel):
+    step: int
+    severed: tuple[str, ...]
+    amiss: tuple[str, ...]
+
+
+class Merged(BaseModel):
+    taken: tuple[str, ...]
+    deleted: tuple[str, ...]
+    conflicts: tuple[str, ...]
+    files: tuple[str, ...]
+    left: dict[str, str]
+    notes: tuple[str, ...]
+
+
+class Patched(BaseModel):
+    """steps_rerun, steps_reused: by a plan, those that would be."""
+
+    status: str
+    explanation: str
+    head: int
+    steps_rerun: tuple[int, ...]
+    steps_reused: tuple[int, ...] = ()
+    changed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class Interrupted(BaseModel):
+    interrupted: bool
+
+
+class ProgramEnded(BaseModel):
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    timed_out: bool
+    killed_by: str
+    duration: float
+
+
+class CellResult(BaseModel):
+    """As ExecutionResult. outputs: displayed objects by MIME type, what is no text as base64."""
+
+    success: bool
+    stdout: str
+    stderr: str
+    value: str | None
+    outputs: list[dict[str, str]]
+    error: ErrorInfo | None
+    step: int
+    duration: float
+    state: StateAfter
+    reply: str | None
+    truncated: bool
+    notices: list[str]
+    news: list[str]
+
+    @classmethod
+    def of(cls, result: ExecutionResult) -> CellResult:
+        return cls(
+            success=result.success,
+            stdout=result.stdout,
+            stderr=result.stderr,
+            value=result.value,
+            outputs=[{mime: _as_text(data) for mime, data in each.items()} for each in result.outputs],
+            error=result.error,
+            step=result.step,
+            duration=result.duration,
+            state=result.state,
+            reply=result.reply,
+            truncated=result.truncated,
+            notices=list(map(str, result.notices)),
+            news=list(result.news),
+        )
+
+
+def _as_text(data: str | bytes) -> str:
+    return data if isinstance(data, str) else base64.b64encode(data).decode()
