@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.mcp import add_source_options, source_from
-from cenote.cli.policy_options import add_policy_options
+from cenote.cli.policy_options import add_policy_options, policy_from
 from cenote.runtime.remote.address import TOKEN, destination, token_file
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UnavailableError, UsageError
@@ -59,7 +59,7 @@ def handle(arguments: argparse.Namespace) -> int:
     callers, token = _callers(arguments)
     names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
     config = uvicorn.Config(
-        http_app(callers, sorted(names)),
+        http_app(callers, sorted(names), policy_from(arguments)),
         log_level="warning",
         access_log=False,
         server_header=False,

@@ -36,6 +36,7 @@ from cenote.doors.http_models import (
     StepEntry,
     Target,
 )
+from cenote.doors.http_streaming import OutputQueue
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import Patch
 from cenote.harness.step import Step
@@ -49,7 +50,6 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.value_forms import Written
 from cenote_worker.results import (
     SnapshotInfo,
-    StreamName,
     VariableInfo,
 )
 from cenote_worker.supervisor.edge import ValueReply
@@ -58,9 +58,6 @@ MOST_JSON: Final = 16 * 2**20
 MOST_FILE: Final = 256 * 2**20
 MOST_VALUE: Final = 64 * 2**20
 """Bytes of a request's JSON, of an uploaded file, of a value that is read: each is in this process's memory."""
-
-MOST_QUEUED: Final = 4 * 2**20
-"""Characters of a cell's output that wait for a slow reader; more is dropped, and said so in its place."""
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NDJSON: Final = "application/x-ndjson"
@@ -176,7 +173,7 @@ async def _streamed(
     runtime: AsyncPythonRuntime, cell: NewCell, frame: Callable[[str, bytes], bytes]
 ) -> AsyncIterator[bytes]:
     """What a cell prints as it comes, then its result. A reader that leaves interrupts it."""
-    queue = _OutputQueue()
+    queue = OutputQueue()
     running = asyncio.ensure_future(
         runtime.execute(cell.code, cell.timeout, queue.put, on_error=cell.on_error)
     )
@@ -187,42 +184,6 @@ async def _streamed(
         yield frame("result", CellResult.of(await running).model_dump_json().encode())
     finally:
         running.cancel()
-
-
-class _OutputQueue:
-    """Output on its way to a reader that may be slow."""
-
-    def __init__(self) -> None:
-        self._pieces: list[tuple[str, str]] = []
-        self._waiting = asyncio.Event()
-        self._size = self._dropped = 0
-        self._over = False
-
-    def put(self, stream: StreamName, text: str) -> None:
-        if self._size + len(text) > MOST_QUEUED:
-            self._dropped += len(text)
-        else:
-            self._size += len(text)
-            self._pieces.append((stream, text))
-        self._waiting.set()
-
-    def end(self) -> None:
-        self._over = True
-        self._waiting.set()
-
-    async def __aiter__(self) -> AsyncIterator[tuple[str, str]]:
-        while not self._over or self._pieces:
-            await self._waiting.wait()
-            self._waiting.clear()
-            pieces, self._pieces = self._pieces, []
-            for stream, text in pieces:
-                yield stream, text
-                self._size -= len(text)
-            if self._dropped:
-                dropped, self._dropped = self._dropped, 0
-                yield "dropped", f"{dropped} characters: they were not read fast enough"
-            if self._over:
-                self._waiting.set()
 
 
 def _line(kind: str, data: bytes) -> bytes:
@@ -400,7 +361,9 @@ async def roll_back(asked: Asked[Target]) -> RolledBack:
     answer=RuntimeEntry,
 )
 async def fork_runtime(asked: Asked[NewFork]) -> RuntimeEntry:
-    made = await asked.door.fork(asked.path["runtime"], asked.body.name, asked.body.step)
+    made = await asked.door.fork(
+        asked.path["runtime"], asked.body.name, asked.body.step, partial=asked.body.partial
+    )
     return _runtime(asked.body.name, made.owner)
 
 

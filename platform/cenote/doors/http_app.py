@@ -6,6 +6,7 @@ no page of a browser reaches a server on the loopback.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -22,6 +23,9 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers
+from cenote.doors.e2b.control import E2bControl
+from cenote.doors.e2b.ports import E2bPorts
+from cenote.doors.e2b.sandboxes import E2bSandboxes
 from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
 from cenote.doors.openapi import openapi
@@ -38,6 +42,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
+from cenote_security.policy import SandboxPolicy
 
 DOOR: Final = "http"
 """The author of steps that come by Cenote's own interface."""
@@ -63,12 +68,17 @@ _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
 log = logging.getLogger("cenote.http")
 
 
-def http_app(callers: Callers, hosts: Sequence[str] = LOOPBACK) -> Starlette:
-    """hosts: the names by which clients reach it."""
+def http_app(
+    callers: Callers, hosts: Sequence[str] = LOOPBACK, policy: SandboxPolicy | None = None
+) -> Starlette:
+    """hosts: the names by which clients reach it. policy: of E2B's sandboxes."""
+    sandboxes = E2bSandboxes(policy or SandboxPolicy())
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/openapi.json", _document),
         *(_route(operation, callers) for operation in OPERATIONS),
+        *E2bControl(callers, sandboxes).routes(),
+        *E2bPorts(sandboxes).routes(),
     ]
     mcp = _mcp(callers)
     if mcp is not None:
@@ -76,6 +86,7 @@ def http_app(callers: Callers, hosts: Sequence[str] = LOOPBACK) -> Starlette:
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
+        sweeping = asyncio.create_task(sandboxes.sweep())
         try:
             if mcp is None:
                 yield
@@ -83,6 +94,7 @@ def http_app(callers: Callers, hosts: Sequence[str] = LOOPBACK) -> Starlette:
                 async with mcp[1]():
                     yield
         finally:
+            sweeping.cancel()
             await callers.close()
 
     return Starlette(

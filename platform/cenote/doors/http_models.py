@@ -50,6 +50,7 @@ class Target(_Body):
 class NewFork(_Body):
     name: str
     step: int | str | None = None
+    partial: Annotated[bool, Field(description="go without what cannot be copied, and name it")] = False
 
 
 class NewMerge(_Body):

@@ -252,10 +252,11 @@ class Fork(Tool):
     name = "fork"
     branch: Annotated[str, Field(description="its name")]
     step: int | None = None
+    partial: Annotated[bool, Field(description="without what cannot be copied")] = False
 
     async def run(self, call: ToolCall) -> Answer:
         await call.runtime(self.runtime)
-        branch = await call.runtimes.fork(self.runtime, self.branch, self.step)
+        branch = await call.runtimes.fork(self.runtime, self.branch, self.step, partial=self.partial)
         carried = branch.owner.carried
         unlike = (*carried.missing, *carried.differing) if carried is not None else ()
         return Answer("\n".join([f"{self.branch} is open", *unlike]))

@@ -160,14 +160,16 @@ class OpenRuntimes:
             raise NotOpenError(name, self.names)
         return await self.open(name, door)
 
-    async def fork(self, name: str, branch: str, step: int | str | None, door: str) -> OpenRuntime:
-        """A branch of an open one, under a name that is free. Raises UsageError."""
+    async def fork(
+        self, name: str, branch: str, step: int | str | None, door: str, *, partial: bool
+    ) -> OpenRuntime:
+        """A branch of an open one, under a name that is free. partial: see PythonRuntime.fork. Raises UsageError."""
         source = await self.get(name, door)
         async with self._turn:
             if branch in self._held:
                 raise UsageError(f"a runtime {branch!r} is open already: choose another name, or close it")
             self._check_room(branch)
-            self._held[branch] = _Held(await source.owner.fork(step, name=branch), {})
+            self._held[branch] = _Held(await source.owner.fork(step, partial=partial, name=branch), {})
             return await self._attached(branch, door)
 
     async def end(self, name: str, door: str) -> None:
@@ -232,9 +234,11 @@ class Door:
         """See OpenRuntimes."""
         return await self._runtimes.get(name, self._name)
 
-    async def fork(self, name: str, branch: str, step: int | str | None = None) -> OpenRuntime:
+    async def fork(
+        self, name: str, branch: str, step: int | str | None = None, *, partial: bool = False
+    ) -> OpenRuntime:
         """See OpenRuntimes."""
-        return await self._runtimes.fork(name, branch, step, self._name)
+        return await self._runtimes.fork(name, branch, step, self._name, partial=partial)
 
     async def end(self, name: str) -> None:
         """See OpenRuntimes."""

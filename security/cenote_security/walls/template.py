@@ -19,6 +19,10 @@ from cenote_security.walls.identity import INSIDE_ID
 from cenote_security.walls.wall import WallError, building
 
 WORKDIR: Final = "/workspace"
+
+OTHERS_HOME: Final = "/home/user"
+"""The working directory in E2B's sandboxes, and in code that models have seen of them."""
+
 CPU_FOLDER: Final = "/sys/devices/system/cpu"
 CPU_CHOICES: Final = "/sys/cenote/cpu_choices"
 EMPTY_FOLDER: Final = "/sys/cenote/empty"
@@ -122,7 +126,15 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
                 plan.points.append((mount.target, Path(mount.source).is_dir()))
     for path in filter(os.path.isfile, system.ETC_COPIED):
         plan.files[path] = Path(path).read_bytes()
+    _link_home(plan)
     return plan
+
+
+def _link_home(plan: _Plan) -> None:
+    """Programs that were written for other sandboxes find the working directory where those have it."""
+    taken = {one.target for one in plan.shown} | plan.links.keys() | {target for _, target in plan.pending.mounts}
+    if not any(f"{path}/".startswith(f"{OTHERS_HOME}/") for path in taken):
+        plan.links[OTHERS_HOME] = WORKDIR
 
 
 def _show(plan: _Plan, path: str) -> None:

@@ -1,0 +1,164 @@
+"""E2B's code interpreter: cells in contexts, their output line by line."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from cenote.doors.e2b.sandboxes import CodeContext, E2bSandbox
+from cenote.doors.http_streaming import OutputQueue
+from cenote_security.errors import CenoteError, UsageError
+from cenote_worker.results import ExecutionResult, MimeBundle
+
+_FORMATS: Final = {
+    "text/plain": "text",
+    "text/html": "html",
+    "text/markdown": "markdown",
+    "image/svg+xml": "svg",
+    "image/png": "png",
+    "image/jpeg": "jpeg",
+    "application/pdf": "pdf",
+    "text/latex": "latex",
+    "application/json": "json",
+    "application/javascript": "javascript",
+}
+
+_PYTHON: Final = ("python", "python3", "py")
+_SHELL: Final = ("bash", "sh")
+
+
+class _NewExecution(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    code: str
+    context_id: str | None = None
+    language: str | None = None
+    env_vars: dict[str, str] | None = None
+
+
+class _NewContext(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    language: str | None = None
+    cwd: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class E2bInterpreter:
+    """What the port of the interpreter serves."""
+
+    async def execute(self, sandbox: E2bSandbox, request: Request) -> Response:
+        wanted = _NewExecution.model_validate_json(await request.body())
+        context = await sandbox.context(wanted.context_id)
+        code = _code(wanted)
+        return StreamingResponse(
+            _streamed(context, code, wanted.env_vars or {}), media_type="application/x-ndjson"
+        )
+
+    async def contexts(self, sandbox: E2bSandbox, request: Request) -> Response:
+        if request.method == "GET":
+            await sandbox.context(None)
+            return JSONResponse([_shown(each) for each in sandbox.contexts.values()])
+        wanted = _NewContext.model_validate_json(await request.body() or b"{}")
+        _check_language(wanted.language or "python", (*_PYTHON,))
+        return JSONResponse(_shown(await sandbox.new_context(wanted.cwd or "/home/user")), 201)
+
+    async def context(self, sandbox: E2bSandbox, request: Request) -> Response:
+        found = await sandbox.context(request.path_params["context"])
+        if request.method == "DELETE":
+            await sandbox.remove(found)
+        else:
+            await sandbox.restart(found)
+        return Response(status_code=204)
+
+
+def _code(wanted: _NewExecution) -> str:
+    language = (wanted.language or "python").lower()
+    _check_language(language, (*_PYTHON, *_SHELL))
+    return f"%%bash\n{wanted.code}" if language in _SHELL else wanted.code
+
+
+def _check_language(language: str, known: tuple[str, ...]) -> None:
+    if language.lower() not in known:
+        raise UsageError(f"a sandbox runs Python and bash, not {language!r:.100}")
+
+
+def _shown(context: CodeContext) -> dict[str, str]:
+    return {"id": context.id, "language": "python", "cwd": context.cwd}
+
+
+async def _streamed(context: CodeContext, code: str, env: dict[str, str]) -> AsyncIterator[bytes]:
+    """A client that leaves interrupts its cell."""
+    async with context.busy:
+        queue = OutputQueue()
+        running = asyncio.ensure_future(_run(context, code, env, queue))
+        running.add_done_callback(lambda _: queue.end())
+        try:
+            async for stream, text in queue:
+                if stream != "dropped":
+                    yield _line(stream, text=text, timestamp=time.time_ns() // 1_000)
+            try:
+                result = await running
+            except CenoteError as error:
+                yield _line("error", name=type(error).__name__, value=str(error), traceback=str(error))
+                return
+            for line in _results(result):
+                yield line
+            context.count += 1
+            yield _line("number_of_executions", execution_count=context.count)
+        finally:
+            running.cancel()
+
+
+async def _run(context: CodeContext, code: str, env: dict[str, str], queue: OutputQueue) -> ExecutionResult:
+    if not env:
+        return await context.author.execute(code, on_output=queue.put)
+    before = f"import os as _os\n_env = dict(_os.environ)\n_os.environ.update({env!r})\ndel _os"
+    after = "import os as _os\n_os.environ.clear()\n_os.environ.update(_env)\ndel _os, _env"
+    await context.author.execute(before)
+    try:
+        return await context.author.execute(code, on_output=queue.put)
+    finally:
+        await context.author.execute(after)
+
+
+def _results(result: ExecutionResult) -> list[bytes]:
+    lines = list[bytes]()
+    outputs = list(result.outputs)
+    main: dict[str, Any] | None = None
+    if result.value is not None:
+        rich = outputs.pop() if outputs and outputs[-1].get("text/plain") == result.value else {}
+        main = {**_formats(rich), "text": result.value, "is_main_result": True}
+    lines += [_line("result", **_formats(bundle), is_main_result=False) for bundle in outputs]
+    if main is not None:
+        lines.append(_line("result", **main))
+    if (error := result.error) is not None:
+        lines.append(_line("error", name=error.type, value=error.message, traceback=str(error)))
+    return lines
+
+
+def _formats(bundle: MimeBundle) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
+    for mime, data in bundle.items():
+        text = data if isinstance(data, str) else base64.b64encode(data).decode()
+        if mime == "application/json":
+            found["json"] = json.loads(text)
+        elif mime in _FORMATS:
+            found[_FORMATS[mime]] = text
+        else:
+            extra[mime] = text
+    return {**found, **({"extra": extra} if extra else {})}
+
+
+def _line(kind: str, **fields: object) -> bytes:
+    return json.dumps({"type": kind, **fields}).encode() + b"\n"

@@ -1,0 +1,273 @@
+"""The sandboxes of an E2B door: what is known of each beside its runtime, until when it lives, who may reach it."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import secrets
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime, OpenRuntimes
+from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.process import AsyncProcess
+from cenote_security.errors import CenoteError, NotAuthenticatedError, UsageError
+from cenote_security.policy import SandboxPolicy
+
+DOOR: Final = "e2b"
+"""The author of steps that come this way."""
+
+DEFAULT_TIMEOUT: Final = 300
+MAX_TIMEOUT: Final = 24 * 3600
+"""Seconds that a sandbox lives without being told otherwise, and at most."""
+
+SWEEP_EVERY: Final = 1.0
+"""Seconds between two looks for sandboxes whose time is over."""
+
+MAX_CONTEXTS: Final = 64
+DEFAULT_CONTEXT: Final = "default"
+
+State = Literal["running", "paused"]
+
+log = logging.getLogger("cenote.e2b")
+
+
+@dataclass(slots=True, kw_only=True)
+class CodeContext:
+    """A namespace of a sandbox. author: runs its cells. count: of cells so far."""
+
+    id: str
+    cwd: str
+    author: AsyncPythonRuntime
+    count: int = 0
+    busy: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+@dataclass(slots=True, kw_only=True)
+class Command:
+    """A program of a sandbox that runs: what it was begun as, and who follows its output."""
+
+    process: AsyncProcess
+    config: Mapping[str, object]
+    tag: str | None
+    is_terminal: bool
+    followers: set[asyncio.Queue[dict[str, object]]] = field(default_factory=set)
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class E2bSandbox:
+    """id: also the name of its runtime. secret: what its own ports ask for. ends: on the monotonic clock."""
+
+    id: str
+    secret: str
+    door: Door
+    template: str
+    metadata: Mapping[str, str]
+    policy: SandboxPolicy
+    started: datetime
+    ends: float = 0.0
+    end_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    pauses: bool = False
+    state: State = "running"
+    contexts: dict[str, CodeContext] = field(default_factory=dict)
+    commands: dict[int, Command] = field(default_factory=dict)
+
+    def lives(self, seconds: float) -> None:
+        """From now on. Raises UsageError."""
+        if not 0 <= seconds <= MAX_TIMEOUT:
+            raise UsageError(f"a sandbox lives for up to {MAX_TIMEOUT} seconds, not {seconds:g}")
+        self.ends = time.monotonic() + seconds
+        self.end_at = datetime.now(UTC) + timedelta(seconds=seconds)
+
+    async def runtime(self) -> OpenRuntime:
+        return await self.door.get(self.id)
+
+    async def context(self, wanted: str | None) -> CodeContext:
+        """The one of that id, or the default one. Raises NotOpenError."""
+        name = wanted or DEFAULT_CONTEXT
+        if name not in self.contexts:
+            if name != DEFAULT_CONTEXT:
+                raise NotOpenError(name, tuple(self.contexts))
+            author = (await self.runtime()).author
+            self.contexts[name] = CodeContext(id=name, cwd="/home/user", author=author)
+        return self.contexts[name]
+
+    async def new_context(self, cwd: str) -> CodeContext:
+        """A namespace of its own in the same jail. Raises UsageError."""
+        if len(self.contexts) >= MAX_CONTEXTS:
+            raise UsageError(f"a sandbox has up to {MAX_CONTEXTS} contexts: remove one")
+        name = secrets.token_hex(8)
+        author = await (await self.runtime()).owner.attach(f"{DOOR} {name}", scope="private")
+        made = CodeContext(id=name, cwd=cwd, author=author)
+        await self._go_to(made)
+        self.contexts[name] = made
+        return made
+
+    async def restart(self, context: CodeContext) -> None:
+        """Its names are gone, and it is in its folder again."""
+        await context.author.execute(_FORGET)
+        await self._go_to(context)
+        context.count = 0
+
+    async def remove(self, context: CodeContext) -> None:
+        await self.restart(context)
+        del self.contexts[context.id]
+        if context.id != DEFAULT_CONTEXT:
+            await context.author.close()
+
+    async def _go_to(self, context: CodeContext) -> None:
+        gone = await context.author.execute(f"import os as _os\n_os.chdir({context.cwd!r})\ndel _os")
+        if gone.error is not None:
+            raise UsageError(f"cannot work in {context.cwd!r}: {gone.error.message}")
+
+
+_FORGET: Final = (
+    "for _name in [each for each in globals() if not each.startswith('__')]:\n"
+    "    globals().pop(_name, None)\n"
+)
+
+
+class E2bSandboxes:
+    """All sandboxes of a server, by id. One that another caller has made is not there for this one."""
+
+    def __init__(self, policy: SandboxPolicy) -> None:
+        """policy: of each sandbox, but for its environment variables."""
+        self._policy = policy
+        self._all: dict[str, E2bSandbox] = {}
+        self._owners: dict[str, OpenRuntimes] = {}
+        self._snapshots: dict[str, tuple[OpenRuntimes, Door]] = {}
+
+    async def create(
+        self,
+        runtimes: OpenRuntimes,
+        *,
+        template: str,
+        timeout: float,
+        metadata: Mapping[str, str],
+        env: Mapping[str, str],
+        pauses: bool,
+    ) -> E2bSandbox:
+        """A new one; of a template that is a snapshot's id, with its state. Raises UsageError."""
+        door = runtimes.through(DOOR)
+        policy = replace(self._policy, env={**self._policy.env, **env})
+        made = self._new(runtimes, template=template, metadata=metadata, policy=policy, pauses=pauses)
+        made.lives(timeout)
+        if template in self._snapshots and self._snapshots[template][0] is runtimes:
+            await door.fork(template, made.id, partial=True)
+        else:
+            await door.open(made.id, policy)
+        self._add(made, runtimes)
+        return made
+
+    def find(self, identity: str, runtimes: OpenRuntimes) -> E2bSandbox:
+        """One of this caller's. Raises NotOpenError."""
+        found = self._all.get(identity)
+        if found is None or self._owners[identity] is not runtimes:
+            raise NotOpenError(identity, ())
+        return found
+
+    def reach(self, identity: str, secret: str) -> E2bSandbox:
+        """One by what its own ports ask for. Raises NotOpenError, NotAuthenticatedError."""
+        found = self._all.get(identity)
+        if found is None:
+            raise NotOpenError(identity, ())
+        if not hmac.compare_digest(found.secret.encode(), secret.encode()):
+            raise NotAuthenticatedError("the access token is not the one of this sandbox")
+        if found.state == "paused":
+            raise NotOpenError(identity, ())
+        return found
+
+    def of(self, runtimes: OpenRuntimes) -> list[E2bSandbox]:
+        """This caller's, the oldest first."""
+        return [each for each in self._all.values() if self._owners[each.id] is runtimes]
+
+    async def fork(self, parent: E2bSandbox, count: int, timeout: float) -> list[E2bSandbox]:
+        """Branches of it, with its default context alone."""
+        runtimes, made = self._owners[parent.id], list[E2bSandbox]()
+        for _ in range(count):
+            child = self._new(
+                runtimes,
+                template=parent.template,
+                metadata=parent.metadata,
+                policy=parent.policy,
+                pauses=parent.pauses,
+            )
+            child.lives(timeout)
+            await parent.door.fork(parent.id, child.id, partial=True)
+            self._add(child, runtimes)
+            made.append(child)
+        return made
+
+    async def snapshot(self, sandbox: E2bSandbox) -> str:
+        """An id that new sandboxes may begin with: a branch that is kept aside."""
+        name = f"snapshot-{secrets.token_hex(8)}"
+        await sandbox.door.fork(sandbox.id, name, partial=True)
+        self._snapshots[name] = self._owners[sandbox.id], sandbox.door
+        return name
+
+    def snapshots(self, runtimes: OpenRuntimes) -> list[str]:
+        return [name for name, (whose, _) in self._snapshots.items() if whose is runtimes]
+
+    async def forget_snapshot(self, name: str, runtimes: OpenRuntimes) -> None:
+        """Raises NotOpenError."""
+        found = self._snapshots.get(name)
+        if found is None or found[0] is not runtimes:
+            raise NotOpenError(name, ())
+        del self._snapshots[name]
+        await found[1].end(name)
+
+    async def pause(self, sandbox: E2bSandbox) -> None:
+        """Its state is stored and its jail ends, until it is resumed. Raises UsageError without a store."""
+        await (await sandbox.runtime()).owner.hibernate()
+        sandbox.state = "paused"
+
+    async def kill(self, sandbox: E2bSandbox) -> None:
+        self._all.pop(sandbox.id, None)
+        self._owners.pop(sandbox.id, None)
+        for context in sandbox.contexts.values():
+            if context.id != DEFAULT_CONTEXT:
+                await context.author.close()
+        await sandbox.door.end(sandbox.id)
+
+    async def sweep(self) -> None:
+        """Ends sandboxes whose time is over, for as long as the server runs."""
+        while True:
+            await asyncio.sleep(SWEEP_EVERY)
+            now = time.monotonic()
+            for sandbox in [
+                each for each in self._all.values() if each.state == "running" and each.ends < now
+            ]:
+                try:
+                    await (self.pause(sandbox) if sandbox.pauses else self.kill(sandbox))
+                except CenoteError as error:
+                    log.warning("sandbox %s is over and could not be ended: %s", sandbox.id, error)
+                    self._all.pop(sandbox.id, None)
+                    self._owners.pop(sandbox.id, None)
+
+    def _new(
+        self,
+        runtimes: OpenRuntimes,
+        *,
+        template: str,
+        metadata: Mapping[str, str],
+        policy: SandboxPolicy,
+        pauses: bool,
+    ) -> E2bSandbox:
+        return E2bSandbox(
+            id=f"i{secrets.token_hex(10)}",
+            secret=secrets.token_urlsafe(24),
+            door=runtimes.through(DOOR),
+            template=template,
+            metadata=dict(metadata),
+            policy=policy,
+            started=datetime.now(UTC),
+            pauses=pauses,
+        )
+
+    def _add(self, sandbox: E2bSandbox, runtimes: OpenRuntimes) -> None:
+        self._all[sandbox.id] = sandbox
+        self._owners[sandbox.id] = runtimes
