@@ -10,15 +10,16 @@ from contextlib import contextmanager
 import httpx
 import uvicorn
 
+from cenote import SandboxPolicy
 from cenote.doors.callers import Callers
 from cenote.doors.http_app import http_app
 
 
 @contextmanager
-def served(callers: Callers) -> Iterator[str]:
+def served(callers: Callers, policy: SandboxPolicy | None = None) -> Iterator[str]:
     """Its base URL."""
     listening = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(http_app(callers), log_level="warning", access_log=False)
+    config = uvicorn.Config(http_app(callers, policy=policy), log_level="warning", access_log=False)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()

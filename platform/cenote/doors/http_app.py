@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers
 from cenote.doors.e2b.control import E2bControl
+from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes
 from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
@@ -73,6 +74,7 @@ def http_app(
 ) -> Starlette:
     """hosts: the names by which clients reach it. policy: of E2B's sandboxes."""
     sandboxes = E2bSandboxes(policy or SandboxPolicy())
+    logging.getLogger("uvicorn.error").addFilter(_is_meant)
     routes: list[BaseRoute] = [
         Route("/healthz", _health),
         Route("/openapi.json", _document),
@@ -106,6 +108,14 @@ def http_app(
         ],
         exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
     )
+
+
+def _is_meant(record: logging.LogRecord) -> bool:
+    """Whether a failure is one: a line that was cut on purpose is none."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None and not isinstance(error, SandboxGoneError):
+        error = error.__cause__ or error.__context__
+    return error is None
 
 
 class OriginCheck:

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Callable, Mapping
 
 from cenote_proto.scalars import utf8_text
-from cenote_worker.in_jail import plain_json
+from cenote_worker.in_jail import e2b_forms, plain_json
 from cenote_worker.in_jail.bounded import bases, bounded_str, type_name
 from cenote_worker.in_jail.figures import figure_png, is_figure
 from cenote_worker.in_jail.limits import KernelLimits
@@ -68,6 +68,9 @@ class RichForms:
             self._add(forms, "image/png", self._guard("the figure", lambda: figure_png(obj)))
         if "image/png" in forms:
             forms.pop("image/jpeg", None)
+        if e2b_forms.wanted():
+            self._add(forms, e2b_forms.DATA, self._guard("the table", lambda: e2b_forms.data_of(obj)))
+            self._add(forms, e2b_forms.CHART, self._guard("the chart", lambda: e2b_forms.chart_of(obj)))
         return dict(sorted(forms.items()))
 
     def _add_bundle(self, forms: Forms, obj: object) -> None:

@@ -38,11 +38,14 @@ _WRITES_BODY = {"file", "writefile"}
 
 
 def to_python(code: str) -> str:
-    """The same code with magics, `!commands` and `name?` written as calls; line numbers stay.
+    """The same code with magics, `!commands` and `name?` written as calls; line numbers stay. Code that is indented
+    as a whole, such as from within a function, loses the indentation, as in IPython.
 
     Code that is not valid after that comes back with what could be rewritten, so that the compiler's complaint is
     about the line that is really wrong. Never raises.
     """
+    if code[:1].isspace():
+        code = _unindented(code)
     if not _MAYBE.search(code):
         return code
     lines = split_lines(code)
@@ -53,6 +56,15 @@ def to_python(code: str) -> str:
             if number is None or not _rewrite(lines, number):
                 break
     return "\n".join(lines)
+
+
+def _unindented(code: str) -> str:
+    lines = split_lines(code)
+    filled = [line for line in lines if line.strip()]
+    margin = filled[0][: len(filled[0]) - len(filled[0].lstrip(" \t"))] if filled else ""
+    if not margin or not all(line.startswith(margin) for line in filled):
+        return code
+    return "\n".join(line.removeprefix(margin) for line in lines)
 
 
 def without_mark(code: str) -> str:

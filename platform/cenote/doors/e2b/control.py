@@ -119,10 +119,11 @@ class E2bControl:
 
     async def _create(self, request: Request, runtimes: OpenRuntimes) -> Response:
         wanted = await _body(request, _NewSandbox)
+        rules = {key for key, value in (wanted.network or {}).items() if value} - {"allowPublicTraffic"}
         for what, asked in (
             ("volumes", wanted.volumes),
             ("MCP servers", wanted.mcp),
-            ("network rules", wanted.network),
+            ("network rules", rules),
         ):
             if asked:
                 raise UsageError(

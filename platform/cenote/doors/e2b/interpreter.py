@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.sandboxes import CodeContext, E2bSandbox
+from cenote.doors.e2b.sandboxes import HOME, CodeContext, E2bSandbox
 from cenote.doors.http_streaming import OutputQueue
 from cenote_security.errors import CenoteError, UsageError
+from cenote_worker.in_jail.e2b_forms import CHART, DATA
 from cenote_worker.results import ExecutionResult, MimeBundle
 
 _FORMATS: Final = {
@@ -28,12 +29,17 @@ _FORMATS: Final = {
     "image/jpeg": "jpeg",
     "application/pdf": "pdf",
     "text/latex": "latex",
-    "application/json": "json",
     "application/javascript": "javascript",
 }
 
+_AS_DATA: Final = {"application/json": "json", DATA: "data", CHART: "chart"}
+
 _PYTHON: Final = ("python", "python3", "py")
 _SHELL: Final = ("bash", "sh")
+
+
+class SandboxGoneError(OSError):
+    """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
 
 
 class _NewExecution(BaseModel):
@@ -61,7 +67,7 @@ class E2bInterpreter:
         context = await sandbox.context(wanted.context_id)
         code = _code(wanted)
         return StreamingResponse(
-            _streamed(context, code, wanted.env_vars or {}), media_type="application/x-ndjson"
+            _streamed(sandbox, context, code, wanted.env_vars or {}), media_type="application/x-ndjson"
         )
 
     async def contexts(self, sandbox: E2bSandbox, request: Request) -> Response:
@@ -70,7 +76,7 @@ class E2bInterpreter:
             return JSONResponse([_shown(each) for each in sandbox.contexts.values()])
         wanted = _NewContext.model_validate_json(await request.body() or b"{}")
         _check_language(wanted.language or "python", (*_PYTHON,))
-        return JSONResponse(_shown(await sandbox.new_context(wanted.cwd or "/home/user")), 201)
+        return JSONResponse(_shown(await sandbox.new_context(wanted.cwd or HOME)), 201)
 
     async def context(self, sandbox: E2bSandbox, request: Request) -> Response:
         found = await sandbox.context(request.path_params["context"])
@@ -96,8 +102,10 @@ def _shown(context: CodeContext) -> dict[str, str]:
     return {"id": context.id, "language": "python", "cwd": context.cwd}
 
 
-async def _streamed(context: CodeContext, code: str, env: dict[str, str]) -> AsyncIterator[bytes]:
-    """A client that leaves interrupts its cell."""
+async def _streamed(
+    sandbox: E2bSandbox, context: CodeContext, code: str, env: dict[str, str]
+) -> AsyncIterator[bytes]:
+    """A client that leaves interrupts its cell. One whose sandbox is ended meanwhile finds its line cut."""
     async with context.busy:
         queue = OutputQueue()
         running = asyncio.ensure_future(_run(context, code, env, queue))
@@ -109,8 +117,12 @@ async def _streamed(context: CodeContext, code: str, env: dict[str, str]) -> Asy
             try:
                 result = await running
             except CenoteError as error:
+                if sandbox.state == "killed":
+                    raise SandboxGoneError from None
                 yield _line("error", name=type(error).__name__, value=str(error), traceback=str(error))
                 return
+            if sandbox.state == "killed":
+                raise SandboxGoneError
             for line in _results(result):
                 yield line
             context.count += 1
@@ -137,27 +149,47 @@ def _results(result: ExecutionResult) -> list[bytes]:
     main: dict[str, Any] | None = None
     if result.value is not None:
         rich = outputs.pop() if outputs and outputs[-1].get("text/plain") == result.value else {}
-        main = {**_formats(rich), "text": result.value, "is_main_result": True}
+        main = {**_formats(rich), "text": _unquoted(result.value), "is_main_result": True}
     lines += [_line("result", **_formats(bundle), is_main_result=False) for bundle in outputs]
     if main is not None:
         lines.append(_line("result", **main))
     if (error := result.error) is not None:
-        lines.append(_line("error", name=error.type, value=error.message, traceback=str(error)))
+        message = (
+            error.message.partition("; ")[0] if error.type == "NameError" else error.message
+        )  # without a hint
+        lines.append(_line("error", name=error.type, value=message, traceback=str(error)))
     return lines
+
+
+def _unquoted(text: str) -> str:
+    """A string's text stands without quotes in E2B's results."""
+    return text[1:-1] if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"" else text
 
 
 def _formats(bundle: MimeBundle) -> dict[str, Any]:
     found: dict[str, Any] = {}
     extra: dict[str, Any] = {}
+    rich = [mime for mime in bundle if mime != "text/plain"]
+    stands_in = f"<{', '.join(rich)}>"  # for what was displayed without a text
     for mime, data in bundle.items():
+        if mime == "text/plain" and data == stands_in:
+            continue
         text = data if isinstance(data, str) else base64.b64encode(data).decode()
-        if mime == "application/json":
-            found["json"] = json.loads(text)
+        if mime in _AS_DATA:
+            found.update(_parsed(_AS_DATA[mime], data))
         elif mime in _FORMATS:
             found[_FORMATS[mime]] = text
         else:
             extra[mime] = text
     return {**found, **({"extra": extra} if extra else {})}
+
+
+def _parsed(name: str, data: str | bytes) -> dict[str, Any]:
+    """Nothing for what is no JSON: a jail may send anything."""
+    try:
+        return {name: json.loads(data)}
+    except (ValueError, RecursionError):
+        return {}
 
 
 def _line(kind: str, **fields: object) -> bytes:

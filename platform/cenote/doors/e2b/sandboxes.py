@@ -17,6 +17,7 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.process import AsyncProcess
 from cenote_security.errors import CenoteError, NotAuthenticatedError, UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.in_jail import e2b_forms
 
 DOOR: Final = "e2b"
 """The author of steps that come this way."""
@@ -31,7 +32,11 @@ SWEEP_EVERY: Final = 1.0
 MAX_CONTEXTS: Final = 64
 DEFAULT_CONTEXT: Final = "default"
 
-State = Literal["running", "paused"]
+HOME: Final = "/home/user"
+
+_ENVIRONMENT: Final = {"HOME": HOME, "PWD": HOME, e2b_forms.VARIABLE: "1"}
+
+State = Literal["running", "paused", "killed"]
 
 log = logging.getLogger("cenote.e2b")
 
@@ -93,7 +98,7 @@ class E2bSandbox:
             if name != DEFAULT_CONTEXT:
                 raise NotOpenError(name, tuple(self.contexts))
             author = (await self.runtime()).author
-            self.contexts[name] = CodeContext(id=name, cwd="/home/user", author=author)
+            self.contexts[name] = CodeContext(id=name, cwd=HOME, author=author)
         return self.contexts[name]
 
     async def new_context(self, cwd: str) -> CodeContext:
@@ -153,7 +158,7 @@ class E2bSandboxes:
     ) -> E2bSandbox:
         """A new one; of a template that is a snapshot's id, with its state. Raises UsageError."""
         door = runtimes.through(DOOR)
-        policy = replace(self._policy, env={**self._policy.env, **env})
+        policy = replace(self._policy, env={**_ENVIRONMENT, **self._policy.env, **env})
         made = self._new(runtimes, template=template, metadata=metadata, policy=policy, pauses=pauses)
         made.lives(timeout)
         if template in self._snapshots and self._snapshots[template][0] is runtimes:
@@ -161,6 +166,7 @@ class E2bSandboxes:
         else:
             await door.open(made.id, policy)
         self._add(made, runtimes)
+        await made.context(None)
         return made
 
     def find(self, identity: str, runtimes: OpenRuntimes) -> E2bSandbox:
@@ -226,6 +232,8 @@ class E2bSandboxes:
         sandbox.state = "paused"
 
     async def kill(self, sandbox: E2bSandbox) -> None:
+        """What it does is ended in the middle."""
+        sandbox.state = "killed"
         self._all.pop(sandbox.id, None)
         self._owners.pop(sandbox.id, None)
         for context in sandbox.contexts.values():

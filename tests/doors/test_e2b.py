@@ -1,0 +1,288 @@
+"""E2B's interface, as its SDKs speak it: sandboxes, cells in contexts, commands, files; and who reaches them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from tests.doors.http_served import client, served
+from tests.waiting import until
+
+from cenote import SandboxPolicy
+from cenote.doors.callers import OneCaller
+from cenote.doors.e2b import sandboxes
+from cenote.doors.e2b.envd import STREAM
+from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+
+TOKEN = "a token of this test"
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    policy = SandboxPolicy(preload=("pandas",))
+    with served(OneCaller(TOKEN, OpenRuntimes(LocalSource(policy))), policy) as base:
+        yield base
+
+
+@pytest.fixture(scope="module")
+def control(base: str) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=base, headers={"X-API-Key": TOKEN}, timeout=30, trust_env=False) as control:
+        yield control
+
+
+class Sandbox:
+    """One sandbox by its ports."""
+
+    def __init__(self, control: httpx.Client, facts: dict[str, Any]) -> None:
+        self.id = facts["sandboxID"]
+        headers = {"E2b-Sandbox-Id": self.id, "X-Access-Token": facts["envdAccessToken"]}
+        self.http = httpx.Client(base_url=control.base_url, headers=headers, timeout=30, trust_env=False)
+
+    def run(self, code: str, **more: object) -> list[dict[str, Any]]:
+        answer = self.http.post("/execute", json={"code": code, **more})
+        assert answer.status_code == 200, answer.text
+        return [json.loads(line) for line in answer.text.splitlines()]
+
+    def text(self, code: str, **more: object) -> str:
+        (result,) = [event for event in self.run(code, **more) if event["type"] == "result"]
+        return str(result["text"])
+
+    def call(self, method: str, message: object, status: int = 200) -> Any:
+        answer = self.http.post(f"/{method}", json=message)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    def events(self, method: str, message: object) -> Iterator[dict[str, Any]]:
+        data = json.dumps(message).encode()
+        body = b"\0" + len(data).to_bytes(4, "big") + data
+        headers = {"Content-Type": STREAM}
+        with self.http.stream("POST", f"/{method}", content=body, headers=headers) as answer:
+            assert answer.status_code == 200
+            rest = b""
+            for part in answer.iter_bytes():
+                rest += part
+                while len(rest) >= 5 and len(rest) >= 5 + (size := int.from_bytes(rest[1:5], "big")):
+                    event = json.loads(rest[5 : 5 + size])
+                    yield event.get("event", event)
+                    rest = rest[5 + size :]
+
+    def start(self, command: str, **more: object) -> Iterator[dict[str, Any]]:
+        process = {"cmd": "/bin/bash", "args": ["-l", "-c", command]}
+        return self.events("process.Process/Start", {"process": process, **more})
+
+
+@pytest.fixture(scope="module")
+def sandbox(control: httpx.Client) -> Sandbox:
+    wanted = {"templateID": "base", "timeout": 300, "metadata": {"kind": "test"}, "envVars": {"FOO": "bar"}}
+    made = control.post("/v2/sandboxes", json=wanted)
+    assert made.status_code == 201, made.text
+    return Sandbox(control, made.json())
+
+
+def make(control: httpx.Client, **wanted: object) -> Sandbox:
+    made = control.post("/v2/sandboxes", json={"templateID": "base", **wanted})
+    assert made.status_code == 201, made.text
+    return Sandbox(control, made.json())
+
+
+# -- cells --
+
+
+def test_a_cell_line_by_line(sandbox: Sandbox) -> None:
+    events = sandbox.run("x = 20\nprint('out')\nx + 1")
+    assert [event["type"] for event in events] == ["stdout", "result", "number_of_executions"]
+    assert events[0]["text"] == "out\n"
+    assert (events[1]["text"], events[1]["is_main_result"]) == ("21", True)
+
+
+def test_texts_environment_and_folder(sandbox: Sandbox) -> None:
+    assert sandbox.text("import os; os.getenv('FOO')") == "bar"
+    assert sandbox.text("os.getenv('ONCE')", env_vars={"ONCE": "now"}) == "now"
+    assert sandbox.text("os.getenv('ONCE', 'gone')") == "gone"
+    assert sandbox.text("open('/home/user/in_home', 'w').close(); 'in_home' in os.listdir()") == "True"
+    (printed, *_) = sandbox.run("pwd", language="bash")
+    assert printed["text"] == "/home/user\n"
+
+
+def test_indented_code_runs_as_a_notebook_has_it(sandbox: Sandbox) -> None:
+    assert sandbox.text("\n    y = 5\n    if y:\n        y += 1\n    y\n    ") == "6"
+
+
+def test_errors_are_in_the_terms_of_python(sandbox: Sandbox) -> None:
+    (error, _) = sandbox.run("undefined_name")
+    assert (error["name"], error["value"]) == ("NameError", "name 'undefined_name' is not defined")
+
+
+def test_tables_come_with_their_data(sandbox: Sandbox) -> None:
+    (result, _) = sandbox.run("import pandas as pd\npd.DataFrame({'a': [1, 2]})")
+    assert result["data"] == {"a": [1, 2]}
+    assert "<table" in result["html"]
+
+
+def test_what_is_shown_has_the_forms_that_it_was_given(sandbox: Sandbox) -> None:
+    (shown, _) = sandbox.run("from IPython.display import display\ndisplay({'text/latex': 'L'}, raw=True)")
+    assert (shown["latex"], "text" in shown, shown["is_main_result"]) == ("L", False, False)
+    (hostile, _) = sandbox.run("display({'e2b/chart': 'no JSON', 'text/plain': 't'}, raw=True)")
+    assert "chart" not in hostile
+
+
+def test_contexts_are_namespaces_of_one_sandbox(sandbox: Sandbox) -> None:
+    made = sandbox.http.post("/contexts", json={"cwd": "/tmp"}).json()
+    assert sandbox.text("import os; os.getcwd()", context_id=made["id"]) == "/tmp"
+    sandbox.run("mine = 1", context_id=made["id"])
+    assert sandbox.run("mine")[0]["name"] == "NameError"
+    assert sandbox.http.get("/contexts").json()[-1] == made
+    assert sandbox.http.post(f"/contexts/{made['id']}/restart").status_code == 204
+    assert sandbox.run("mine", context_id=made["id"])[0]["name"] == "NameError"
+    assert sandbox.http.delete(f"/contexts/{made['id']}").status_code == 204
+    assert sandbox.http.post("/execute", json={"code": "1", "context_id": made["id"]}).status_code == 404
+    assert "Python and bash" in sandbox.http.post("/execute", json={"code": "1", "language": "r"}).text
+
+
+# -- commands --
+
+
+def test_a_command_and_its_end(sandbox: Sandbox) -> None:
+    started, *rest, ended, last = list(sandbox.start("echo out; echo err >&2; exit 3"))
+    assert started["start"]["pid"] > 0
+    printed = {kind: base64.b64decode(text) for event in rest for kind, text in event["data"].items()}
+    assert printed == {"stdout": b"out\n", "stderr": b"err\n"}
+    assert (ended["end"]["exitCode"], ended["end"]["exited"], last) == (3, True, {})
+
+
+def test_a_command_is_fed_joined_listed_and_killed(sandbox: Sandbox) -> None:
+    first = sandbox.start("cat", stdin=True, tag="feline")
+    pid = next(first)["start"]["pid"]
+    selector = {"process": {"pid": pid}}
+    assert [(one["pid"], one["tag"]) for one in sandbox.call("process.Process/List", {})["processes"]] == [
+        (pid, "feline")
+    ]
+    second = sandbox.events("process.Process/Connect", {"process": {"tag": "feline"}})
+    assert next(second)["start"]["pid"] == pid
+    data = base64.b64encode(b"to both").decode()
+    sandbox.call("process.Process/SendInput", {**selector, "input": {"stdin": data}})
+    assert next(first)["data"]["stdout"] == next(second)["data"]["stdout"] == data
+    sandbox.call("process.Process/SendSignal", {**selector, "signal": "SIGNAL_SIGKILL"})
+    assert next(first)["end"]["exited"] is False
+    until(lambda: not sandbox.call("process.Process/List", {})["processes"])
+    assert sandbox.call("process.Process/SendSignal", {**selector, "signal": 9}, 404)["code"] == "not_found"
+
+
+def test_a_terminal(sandbox: Sandbox) -> None:
+    events = sandbox.start("stty size", pty={"size": {"rows": 30, "cols": 100}})
+    shown = b"".join(base64.b64decode(event["data"]["pty"]) for event in events if "data" in event)
+    assert b"30 100" in shown
+
+
+def test_a_command_that_is_none(sandbox: Sandbox) -> None:
+    bad = sandbox.http.post(
+        "/process.Process/Start", content=b"\0\0\0\0\x09{}", headers={"Content-Type": STREAM}
+    )
+    assert (bad.status_code, bad.json()["code"]) == (400, "invalid_argument")
+
+
+# -- files --
+
+
+def test_files_by_both_ways_of_upload(sandbox: Sandbox) -> None:
+    form = sandbox.http.post("/files", params={"path": "f/a.txt"}, files={"file": ("a.txt", b"data")})
+    assert form.json() == [{"name": "a.txt", "type": "file", "path": "/home/user/f/a.txt"}]
+    octets = {"Content-Type": "application/octet-stream"}
+    assert sandbox.http.post(
+        "/files", params={"path": "/home/user/f/b"}, content=b"more", headers=octets
+    ).is_success
+    assert sandbox.http.get("/files", params={"path": "f/a.txt"}).content == b"data"
+    found = sandbox.call("filesystem.Filesystem/ListDir", {"path": "f", "depth": 1})["entries"]
+    assert [(one["path"], one["type"]) for one in found] == [
+        ("/home/user/f/a.txt", "FILE_TYPE_FILE"), ("/home/user/f/b", "FILE_TYPE_FILE")
+    ]  # fmt: skip
+    assert sandbox.http.get("/files", params={"path": "nope"}).status_code == 404
+    assert sandbox.call("filesystem.Filesystem/Stat", {"path": "nope"}, 404)["code"] == "not_found"
+
+
+def test_no_path_leads_to_this_machine(sandbox: Sandbox) -> None:
+    for path in ("../../etc/hostname", "/proc/1/environ", "/root/.ssh/id_rsa"):
+        assert sandbox.http.get("/files", params={"path": path}).status_code in (400, 403, 404)
+
+
+# -- lives --
+
+
+def test_sandboxes_are_listed_by_what_they_are(control: httpx.Client, sandbox: Sandbox) -> None:
+    found = control.get("/v2/sandboxes", params={"metadata": "kind=test", "state": "running"}).json()
+    assert [one["sandboxID"] for one in found] == [sandbox.id]
+    assert control.get("/v2/sandboxes", params={"metadata": "kind=other"}).json() == []
+    assert control.get(f"/sandboxes/{sandbox.id}").json()["state"] == "running"
+    assert control.get(f"/sandboxes/{sandbox.id}/metrics").json()[0]["memUsed"] > 0
+    assert control.put(f"/sandboxes/{sandbox.id}/network", json={}).status_code == 501
+
+
+def test_forks_and_snapshots_begin_with_the_state(control: httpx.Client, sandbox: Sandbox) -> None:
+    sandbox.run("carried = [1]")
+    (fork,) = control.post(f"/sandboxes/{sandbox.id}/fork", json={"count": 1}).json()
+    assert Sandbox(control, fork["sandbox"]).text("carried") == "[1]"
+    kept = control.post(f"/sandboxes/{sandbox.id}/snapshots", json={}).json()["snapshotID"]
+    sandbox.run("carried.append(2)")
+    again = make(control, templateID=kept)
+    assert again.text("carried") == "[1]"
+    assert control.delete(f"/templates/{kept}").status_code == 204
+    for one in (fork["sandbox"]["sandboxID"], again.id):
+        assert control.delete(f"/sandboxes/{one}").status_code == 204
+
+
+def test_one_that_was_killed_is_gone_and_its_calls_are_cut(control: httpx.Client) -> None:
+    sandbox = make(control)
+    code = {"code": "print('on', flush=True)\nimport time\ntime.sleep(60)"}
+    with sandbox.http.stream("POST", "/execute", json=code) as answer:
+        lines = answer.iter_lines()
+        next(lines)
+        assert control.delete(f"/sandboxes/{sandbox.id}").status_code == 204
+        with pytest.raises(httpx.RemoteProtocolError):
+            list(lines)
+    assert sandbox.http.get("/health").status_code == 502
+    assert control.get(f"/sandboxes/{sandbox.id}").status_code == 404
+
+
+def test_one_whose_time_is_over_is_ended(control: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    sandbox = make(control)
+    assert sandbox.http.get("/health").status_code == 204
+    assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+    until(lambda: sandbox.http.get("/health").status_code == 502)
+    assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 10**9}).status_code == 404
+
+
+def test_a_pause_takes_a_store(control: httpx.Client, sandbox: Sandbox) -> None:
+    refused = control.post(f"/sandboxes/{sandbox.id}/pause")
+    assert refused.status_code == 400
+    assert "store" in refused.json()["message"]
+    assert control.get(f"/sandboxes/{sandbox.id}").json()["state"] == "running"
+
+
+# -- who may --
+
+
+def test_keys_and_secrets(base: str, control: httpx.Client, sandbox: Sandbox) -> None:
+    assert httpx.get(f"{base}/v2/sandboxes", trust_env=False).status_code == 401
+    assert (
+        httpx.get(f"{base}/v2/sandboxes", headers={"X-API-Key": "wrong"}, trust_env=False).status_code == 401
+    )
+    for secret in ("", "wrong", TOKEN):
+        headers = {"E2b-Sandbox-Id": sandbox.id, "X-Access-Token": secret}
+        answer = httpx.post(f"{base}/execute", json={"code": "1"}, headers=headers, trust_env=False)
+        assert answer.status_code == 401
+    unknown = {"E2b-Sandbox-Id": "nobody", "X-Access-Token": "x"}
+    assert (
+        httpx.post(f"{base}/execute", json={"code": "1"}, headers=unknown, trust_env=False).status_code == 502
+    )
+
+
+def test_the_record_names_the_door(base: str, sandbox: Sandbox) -> None:
+    sandbox.run("from_e2b = 1")
+    with client(base, TOKEN) as http:
+        assert http.get(f"/v1/runtimes/{sandbox.id}/steps").json()[-1]["author"] == "e2b"
+        assert http.get(f"/v1/runtimes/{sandbox.id}/variables/from_e2b").json() == 1
