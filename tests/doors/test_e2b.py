@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -204,9 +205,41 @@ def test_files_by_both_ways_of_upload(sandbox: Sandbox) -> None:
     assert sandbox.call("filesystem.Filesystem/Stat", {"path": "nope"}, 404)["code"] == "not_found"
 
 
-def test_no_path_leads_to_this_machine(sandbox: Sandbox) -> None:
-    for path in ("../../etc/hostname", "/proc/1/environ", "/root/.ssh/id_rsa"):
+def test_a_path_means_what_it_means_in_the_jail(sandbox: Sandbox, tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("of this machine")
+    for path in (str(secret), f"../..{secret}", "/proc/1/environ", "/root/.ssh/id_rsa"):
         assert sandbox.http.get("/files", params={"path": path}).status_code in (400, 403, 404)
+    assert sandbox.http.get("/files", params={"path": "/etc/passwd"}).text == sandbox.text(
+        "open('/etc/passwd').read()"
+    ).replace("\\n", "\n")
+
+
+def test_folders_are_made_moved_listed_and_removed(sandbox: Sandbox) -> None:
+    service = "filesystem.Filesystem"
+    assert sandbox.call(f"{service}/MakeDir", {"path": "m/n"})["entry"]["type"] == "FILE_TYPE_DIRECTORY"
+    assert sandbox.call(f"{service}/MakeDir", {"path": "m/n"}, 409)["code"] == "already_exists"
+    moved = sandbox.call(f"{service}/Move", {"source": "m/n", "destination": "/home/user/m/o"})["entry"]
+    assert (moved["path"], moved["permissions"][0]) == ("/home/user/m/o", "d")
+    sandbox.http.post("/files", params={"path": "m/o/p"}, files={"file": b"1"})
+    found = sandbox.call(f"{service}/ListDir", {"path": "m", "depth": 2})["entries"]
+    assert [one["path"] for one in found] == ["/home/user/m/o", "/home/user/m/o/p"]
+    sandbox.call(f"{service}/Remove", {"path": "m"})
+    assert sandbox.call(f"{service}/Stat", {"path": "m"}, 404)["code"] == "not_found"
+
+
+def test_a_folder_is_watched_by_asking_and_by_listening(sandbox: Sandbox) -> None:
+    service = "filesystem.Filesystem"
+    sandbox.call(f"{service}/MakeDir", {"path": "w"})
+    watcher = sandbox.call(f"{service}/CreateWatcher", {"path": "w"})
+    listening = sandbox.events(f"{service}/WatchDir", {"path": "w"})
+    assert next(listening) == {"start": {}}
+    sandbox.http.post("/files", params={"path": "w/new"}, files={"file": b"1"})
+    assert next(listening) == {"filesystem": {"name": "new", "type": "EVENT_TYPE_CREATE"}}
+    events = until(lambda: sandbox.call(f"{service}/GetWatcherEvents", watcher)["events"])
+    assert events[0] == {"name": "new", "type": "EVENT_TYPE_CREATE"}
+    sandbox.call(f"{service}/RemoveWatcher", watcher)
+    sandbox.call(f"{service}/GetWatcherEvents", watcher, 404)
 
 
 # -- lives --

@@ -101,12 +101,12 @@ class E2bProcesses:
         return JSONResponse({"processes": running})
 
     async def _start(self, sandbox: E2bSandbox, request: Request) -> Response:
-        (message,) = await _frames(request)
-        return StreamingResponse(_stream(_started(sandbox, message)), media_type=STREAM)
+        (message,) = await frames_of(request)
+        return StreamingResponse(stream(_wrapped(_started(sandbox, message))), media_type=STREAM)
 
     async def _connect(self, sandbox: E2bSandbox, request: Request) -> Response:
-        (message,) = await _frames(request)
-        return StreamingResponse(_stream(_joined(sandbox, message)), media_type=STREAM)
+        (message,) = await frames_of(request)
+        return StreamingResponse(stream(_wrapped(_joined(sandbox, message))), media_type=STREAM)
 
     async def _update(self, sandbox: E2bSandbox, request: Request) -> Response:
         message = await message_of(request)
@@ -122,7 +122,7 @@ class E2bProcesses:
 
     async def _stream_input(self, sandbox: E2bSandbox, request: Request) -> Response:
         command: Command | None = None
-        for message in await _frames(request):
+        for message in await frames_of(request):
             if "start" in message:
                 _, command = _selected(sandbox, message["start"])
             elif "data" in message and command is not None:
@@ -152,7 +152,7 @@ async def _started(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncIter
         argv,
         env=config.get("envs") or {},
         cwd=config.get("cwd") or None,
-        terminal=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else None,
+        pty=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else None,
     )
     if not terminal and not message.get("stdin", True):
         process.close_stdin()
@@ -183,6 +183,12 @@ async def _joined(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncItera
             yield event
     finally:
         command.followers.discard(queue)
+
+
+async def _wrapped(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[dict[str, object]]:
+    async with aclosing(events) as source:  # type: ignore[type-var]
+        async for event in source:
+            yield {"event": event}
 
 
 async def _events(queue: asyncio.Queue[dict[str, object]]) -> AsyncIterator[dict[str, object]]:
@@ -257,7 +263,7 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return message
 
 
-async def _frames(request: Request) -> list[dict[str, Any]]:
+async def frames_of(request: Request) -> list[dict[str, Any]]:
     """All messages of a request's stream. Raises UsageError."""
     data, found = await body_of(request, MOST_JSON, "the request"), list[dict[str, Any]]()
     while data:
@@ -277,13 +283,13 @@ def _frame(message: object, flags: int = 0) -> bytes:
     return bytes((flags,)) + len(data).to_bytes(4, "big") + data
 
 
-async def _stream(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[bytes]:
+async def stream(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[bytes]:
     """Events as frames; an error ends the stream, in E2B's terms."""
     end: dict[str, object] = {}
     async with aclosing(events) as source:  # type: ignore[type-var]
         try:
             async for event in source:
-                yield _frame({"event": event})
+                yield _frame(event)
         except CenoteError as error:
             end = {"error": {"code": _code_of(error)[0], "message": str(error)}}
     yield _frame(end, _END)

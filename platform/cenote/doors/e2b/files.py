@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
 import posixpath
+import secrets
 import stat
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.envd import message_of
-from cenote.doors.e2b.sandboxes import E2bSandbox
+from cenote.doors.e2b.envd import STREAM, frames_of, message_of, stream
+from cenote.doors.e2b.sandboxes import HOME, E2bSandbox, FileWatcher
 from cenote.doors.http_api import MOST_FILE, body_of
-from cenote.runtime.files import AsyncFiles
-from cenote_security.errors import FileTakenError, UsageError
+from cenote.doors.open_runtimes import NotOpenError
+from cenote.runtime.file_work import FileEvent
+from cenote.runtime.files import AsyncFiles, AsyncFileWatch
+from cenote_security.errors import UsageError
 from cenote_worker.results import FileInfo
 
-HOME: Final = "/home/user"
+WORKDIR: Final = "/workspace"
+"""The working directory in a jail of isolation `strict`."""
+
+MAX_DEPTH: Final = 64
+MAX_WATCHERS: Final = 32
+
+_EVENTS: Final = {
+    "created": "EVENT_TYPE_CREATE",
+    "changed": "EVENT_TYPE_WRITE",
+    "removed": "EVENT_TYPE_REMOVE",
+}
 
 _TYPES: Final = {"file": "FILE_TYPE_FILE", "folder": "FILE_TYPE_DIRECTORY", "link": "FILE_TYPE_SYMLINK"}
 
@@ -35,10 +49,14 @@ class E2bFiles:
             "MakeDir": self._make,
             "Move": self._move,
             "Remove": self._remove,
+            "WatchDir": self._watch,
+            "CreateWatcher": self._create_watcher,
+            "GetWatcherEvents": self._watcher_events,
+            "RemoveWatcher": self._remove_watcher,
         }
 
     async def download(self, sandbox: E2bSandbox, request: Request) -> Response:
-        data = await (await _files(sandbox)).read(_path(request.query_params.get("path", "")))
+        data = await (await _files(sandbox)).read(_relative(request.query_params.get("path", "")))
         return Response(data, media_type="application/octet-stream")
 
     async def upload(self, sandbox: E2bSandbox, request: Request) -> Response:
@@ -50,39 +68,93 @@ class E2bFiles:
                     if isinstance(part, str):
                         raise UsageError("a part of the upload is no file")
                     path = wanted or part.filename or ""
-                    await files.write(_path(path), await part.read(), overwrite=True)
+                    await files.write(_relative(path), await part.read(), overwrite=True)
                     written.append(path)
         else:
-            await files.write(_path(wanted), await body_of(request, MOST_FILE, "the file"), overwrite=True)
+            await files.write(
+                _relative(wanted), await body_of(request, MOST_FILE, "the file"), overwrite=True
+            )
             written.append(wanted)
         return JSONResponse([_written(path) for path in written])
 
     async def _stat(self, sandbox: E2bSandbox, request: Request) -> Response:
         path = await _asked(request)
-        return JSONResponse({"entry": _entry(path, await (await _files(sandbox)).stat(_path(path)))})
+        return JSONResponse({"entry": await _looked_up(await _files(sandbox), path)})
 
     async def _list(self, sandbox: E2bSandbox, request: Request) -> Response:
         message = await message_of(request)
-        path, depth = str(message.get("path", "")), int(message.get("depth") or 1)
-        return JSONResponse({"entries": await _entries(await _files(sandbox), path, depth)})
+        path, depth = _whole(message.get("path", "")), int(message.get("depth") or 1)
+        listing = await (await _files(sandbox)).list(_inside(path), depth)
+        found = [_entry(posixpath.join(path, _name(info)), info) for info in listing]
+        return JSONResponse({"entries": found})
 
     async def _make(self, sandbox: E2bSandbox, request: Request) -> Response:
-        path = await _asked(request)
-        files = await _files(sandbox)
-        if await files.exists(_path(path)):
-            raise FileTakenError(path)
-        await files.mkdir(_path(path), parents=True)
-        return JSONResponse({"entry": _entry(path, await files.stat(_path(path)))})
+        path, files = await _asked(request), await _files(sandbox)
+        await files.mkdir(_inside(path))
+        return JSONResponse({"entry": await _looked_up(files, path)})
 
     async def _move(self, sandbox: E2bSandbox, request: Request) -> Response:
         message, files = await message_of(request), await _files(sandbox)
-        source, target = str(message.get("source", "")), str(message.get("destination", ""))
-        await files.move(_path(source), _path(target))
-        return JSONResponse({"entry": _entry(target, await files.stat(_path(target)))})
+        target = _whole(message.get("destination", ""))
+        await files.move(_inside(_whole(message.get("source", ""))), _inside(target), overwrite=True)
+        return JSONResponse({"entry": await _looked_up(files, target)})
 
     async def _remove(self, sandbox: E2bSandbox, request: Request) -> Response:
-        await (await _files(sandbox)).remove(_path(await _asked(request)), recursive=True)
+        await (await _files(sandbox)).remove(_inside(await _asked(request)), recursive=True)
         return JSONResponse({})
+
+    async def _watch(self, sandbox: E2bSandbox, request: Request) -> Response:
+        (message,) = await frames_of(request)
+        return StreamingResponse(stream(_changes(sandbox, message)), media_type=STREAM)
+
+    async def _create_watcher(self, sandbox: E2bSandbox, request: Request) -> Response:
+        watch = await _watching(sandbox, await message_of(request))
+        if len(sandbox.watchers) >= MAX_WATCHERS:
+            watch.close()
+            raise UsageError(f"{MAX_WATCHERS} folders are watched, which is the most: remove a watcher")
+        name = secrets.token_hex(8)
+        sandbox.watchers[name] = watcher = FileWatcher(watch=watch)
+        watcher.reading = asyncio.create_task(watcher.read())
+        return JSONResponse({"watcherId": name})
+
+    async def _watcher_events(self, sandbox: E2bSandbox, request: Request) -> Response:
+        watcher = _watcher(sandbox, await message_of(request))
+        events, watcher.events = watcher.events, []
+        return JSONResponse({"events": [_event(each) for each in events]})
+
+    async def _remove_watcher(self, sandbox: E2bSandbox, request: Request) -> Response:
+        message = await message_of(request)
+        _watcher(sandbox, message).watch.close()
+        del sandbox.watchers[str(message.get("watcherId"))]
+        return JSONResponse({})
+
+
+async def _watching(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncFileWatch:
+    depth = MAX_DEPTH if message.get("recursive") else 1
+    return await (await _files(sandbox)).watch(_inside(_whole(message.get("path", ""))), depth)
+
+
+def _watcher(sandbox: E2bSandbox, message: Mapping[str, Any]) -> FileWatcher:
+    """Raises NotOpenError."""
+    name = str(message.get("watcherId", ""))
+    if name not in sandbox.watchers:
+        raise NotOpenError(name, tuple(sandbox.watchers))
+    return sandbox.watchers[name]
+
+
+async def _changes(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncIterator[dict[str, object]]:
+    async with await _watching(sandbox, message) as watch:
+        yield {"start": {}}
+        async for event in watch:
+            yield {"filesystem": _event(event)}
+
+
+def _event(event: FileEvent) -> dict[str, str]:
+    return {"name": event.path, "type": _EVENTS[event.kind]}
+
+
+async def _looked_up(files: AsyncFiles, path: str) -> dict[str, Any]:
+    return _entry(path, await files.stat(_inside(path)))
 
 
 async def _files(sandbox: E2bSandbox) -> AsyncFiles:
@@ -90,51 +162,48 @@ async def _files(sandbox: E2bSandbox) -> AsyncFiles:
 
 
 async def _asked(request: Request) -> str:
-    path = (await message_of(request)).get("path", "")
+    return _whole((await message_of(request)).get("path", ""))
+
+
+def _whole(path: object) -> str:
+    """As E2B's clients know it."""
     if not isinstance(path, str) or not path:
         raise UsageError("name a path")
-    return path
+    return posixpath.normpath(posixpath.join(HOME, path))
 
 
-def _path(path: str) -> str:
-    """Within the jail, relative to its working directory where it is there."""
-    whole = posixpath.normpath(posixpath.join(HOME, path))
-    for home in (HOME, "/workspace"):
-        if whole == home:
-            return ""
-        if whole.startswith(f"{home}/"):
-            return whole[len(home) + 1 :]
-    return whole
+def _inside(path: str) -> str:
+    """The same where it is in the jail: the other one is a link."""
+    return WORKDIR + path[len(HOME) :] if path == HOME or path.startswith(f"{HOME}/") else path
 
 
-async def _entries(files: AsyncFiles, path: str, depth: int) -> list[dict[str, Any]]:
-    found = list[dict[str, Any]]()
-    for info in await files.list(_path(path)):
-        inner = posixpath.join(path, info.name)
-        found.append(_entry(inner, info))
-        if depth > 1 and info.kind == "folder":
-            found += await _entries(files, inner, depth - 1)
-    return found
+def _relative(path: object) -> str:
+    """To the working directory, for what is in it."""
+    inside = _inside(_whole(path))
+    return inside[len(WORKDIR) + 1 :] if inside.startswith(f"{WORKDIR}/") else inside
+
+
+def _name(info: FileInfo) -> str:
+    return info.raw.decode("utf-8", "surrogateescape") if info.raw.isascii() else info.name
 
 
 def _entry(path: str, info: FileInfo) -> dict[str, Any]:
-    whole = posixpath.normpath(posixpath.join(HOME, path))
-    mode = 0o755 if info.kind == "folder" else 0o644
     kind = {"folder": stat.S_IFDIR, "link": stat.S_IFLNK}.get(info.kind, stat.S_IFREG)
     return {
-        "name": posixpath.basename(whole),
+        "name": posixpath.basename(path),
         "type": _TYPES.get(info.kind, "FILE_TYPE_UNSPECIFIED"),
-        "path": whole,
+        "path": path,
         "size": str(info.size),
-        "mode": mode,
-        "permissions": stat.filemode(kind | mode),
+        "mode": info.mode,
+        "permissions": stat.filemode(kind | info.mode),
         "owner": "user",
         "group": "user",
         "modifiedTime": datetime.fromtimestamp(info.modified, UTC).isoformat().replace("+00:00", "Z"),
         "isSymlink": info.kind == "link",
+        **({"symlinkTarget": info.target} if info.target else {}),
     }
 
 
 def _written(path: str) -> dict[str, str]:
-    whole = posixpath.normpath(posixpath.join(HOME, path))
+    whole = _whole(path)
     return {"name": posixpath.basename(whole), "type": "file", "path": whole}

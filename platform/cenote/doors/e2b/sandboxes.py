@@ -8,12 +8,15 @@ import logging
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime, OpenRuntimes
 from cenote.runtime.asynchronous import AsyncPythonRuntime
+from cenote.runtime.file_work import FileEvent
+from cenote.runtime.files import AsyncFileWatch
 from cenote.runtime.process import AsyncProcess
 from cenote_security.errors import CenoteError, NotAuthenticatedError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -30,6 +33,7 @@ SWEEP_EVERY: Final = 1.0
 """Seconds between two looks for sandboxes whose time is over."""
 
 MAX_CONTEXTS: Final = 64
+MAX_EVENTS: Final = 10_000
 DEFAULT_CONTEXT: Final = "default"
 
 HOME: Final = "/home/user"
@@ -63,6 +67,21 @@ class Command:
     followers: set[asyncio.Queue[dict[str, object]]] = field(default_factory=set)
 
 
+@dataclass(slots=True, kw_only=True)
+class FileWatcher:
+    """Changes below a folder, kept until they are asked for; of too many, the first."""
+
+    watch: AsyncFileWatch
+    events: list[FileEvent] = field(default_factory=list)
+    reading: asyncio.Task[None] | None = None
+
+    async def read(self) -> None:
+        with suppress(CenoteError):  # the folder, or the sandbox, has gone: nothing changes there any more
+            async for event in self.watch:
+                if len(self.events) < MAX_EVENTS:
+                    self.events.append(event)
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class E2bSandbox:
     """id: also the name of its runtime. secret: what its own ports ask for. ends: on the monotonic clock."""
@@ -80,6 +99,7 @@ class E2bSandbox:
     state: State = "running"
     contexts: dict[str, CodeContext] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
+    watchers: dict[str, FileWatcher] = field(default_factory=dict)
 
     def lives(self, seconds: float) -> None:
         """From now on. Raises UsageError."""
@@ -236,6 +256,8 @@ class E2bSandboxes:
         sandbox.state = "killed"
         self._all.pop(sandbox.id, None)
         self._owners.pop(sandbox.id, None)
+        for watcher in sandbox.watchers.values():
+            watcher.watch.close()
         for context in sandbox.contexts.values():
             if context.id != DEFAULT_CONTEXT:
                 await context.author.close()
