@@ -153,6 +153,14 @@ async def test_files_are_written_listed_read_in_parts_and_deleted(door: Speaker)
     assert "`path` is missing" in await door.error("files", runtime="files", action="write", text="x")
 
 
+async def test_a_command_beside_the_namespace(door: Speaker) -> None:
+    await door.text("open", runtime="shell")
+    await door.text("run", runtime="shell", code="open('made', 'w').close()")
+    assert await door.text("shell", runtime="shell", command="ls; pwd") == "made\n/workspace"
+    assert await door.error("shell", runtime="shell", command="echo no >&2; exit 3") == "no\nexit code 3"
+    assert "timeout" in await door.error("shell", runtime="shell", command="sleep 60", timeout=0.2)
+
+
 async def test_back_to_a_step_and_to_a_label(door: Speaker) -> None:
     await door.text("open", runtime="back")
     await door.text("run", runtime="back", code="n = [1]")

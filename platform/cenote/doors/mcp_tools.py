@@ -214,6 +214,24 @@ class Files(Tool):
         return Answer(text + rest)
 
 
+class Command(Tool):
+    """Run a shell command beside the namespace, in the same sandbox and working directory."""
+
+    name = "shell"
+    command: str
+    timeout: Annotated[float, Field(gt=0, description="seconds")] = 120
+
+    async def run(self, call: ToolCall) -> Answer:
+        runtime = (await call.runtime(self.runtime)).author
+        ended = await runtime.run(self.command, timeout=self.timeout, max_output=4 * MOST_CHARACTERS)
+        code = (
+            f"exit code {ended.exit_code}" if ended.exit_code is not None else f"ended by {ended.killed_by}"
+        )
+        parts = [ended.stdout, ended.stderr, "" if ended.success else code]
+        text = "\n".join(part.rstrip("\n") for part in parts if part.strip())
+        return Answer(_cut(shown(text)) or NOTHING, failed=not ended.success)
+
+
 class Checkpoint(Tool):
     """Keep the state under a label that `rollback` can return to. States of recent steps are kept anyway."""
 
@@ -359,7 +377,8 @@ class Close(Tool):
 TOOLS: Final[dict[str, type[Tool]]] = {
     tool.name: tool
     for tool in (
-        Open, RunCode, Inspect, Read, Files, Checkpoint, RollBack, Fork, Merge, Share, History, PatchStep, Close
+        Open, RunCode, Inspect, Read, Files, Command, Checkpoint, RollBack, Fork, Merge, Share, History, PatchStep,
+        Close,
     )
 }  # fmt: skip
 
