@@ -152,7 +152,7 @@ async def _started(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncIter
         argv,
         env=config.get("envs") or {},
         cwd=config.get("cwd") or None,
-        pty=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else None,
+        pty=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else False,
     )
     if not terminal and not message.get("stdin", True):
         process.close_stdin()
