@@ -262,6 +262,12 @@ def test_no_terminal_in_gvisor(gvisor: PythonRuntime) -> None:
         gvisor.spawn(["cat"], pty=(24, 80))
 
 
+def a_tick_later() -> None:
+    """The kernel's clock of births has ticks of a hundredth of a second."""
+    began = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**7
+    until(lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 10**7 > began + 1)
+
+
 # -- beside what happens to the runtime -------------------------------------------------------------------
 
 
@@ -276,10 +282,10 @@ def test_a_rollback_ends_what_began_after_the_state(own: PythonRuntime) -> None:
     """And leaves what is older."""
     with own.spawn(["sleep", LONG]) as older:
         assert older.pid
-        time.sleep(0.02)  # the kernel's clock of births has ticks of a hundredth of a second
+        a_tick_later()
         own.execute("x = 2")
         step = own.snapshot().step
-        time.sleep(0.02)
+        a_tick_later()
         younger = own.spawn(["sleep", LONG])
         assert younger.pid
         own.execute("x = 3")
@@ -293,7 +299,7 @@ def test_what_is_older_keeps_what_it_has_started_since(own: PythonRuntime) -> No
     """A server of before the state goes on with its younger children."""
     with own.spawn("echo up; read x; sleep 3600 & wait; echo over") as older:
         assert b"up\n" == older.stdout.read_some()
-        time.sleep(0.02)
+        a_tick_later()
         own.execute("x = 2")
         step = own.snapshot().step
         older.send_input("\n")
@@ -308,7 +314,7 @@ def test_what_is_older_keeps_what_it_has_started_since(own: PythonRuntime) -> No
 
 def test_a_worker_that_dies_takes_what_began_since(own: PythonRuntime) -> None:
     own.snapshot()  # a state is not kept before it is at rest
-    time.sleep(0.02)
+    a_tick_later()
     process = own.spawn(["sleep", LONG])
     assert process.pid
     assert not own.execute("import os; os.kill(os.getpid(), 11)").success

@@ -57,6 +57,16 @@ def test_what_comes_before_it_is_not_patched(runtime: PythonRuntime) -> None:
     assert "'11'" == runtime.execute("z").value
 
 
+def test_a_slice_names_it(runtime: PythonRuntime) -> None:
+    """Whatever comes behind it may have been made of its files; the program of a slice cannot run it again."""
+    runtime.run("cat f > g")
+    runtime.execute("z = open('g').read()")
+    found = runtime.state.slice("z")
+    assert "# a process beside the namespace: !cat f > g" in found.source
+    verified = runtime.state.verify(found)
+    assert ("unverifiable", True) == (verified.outcome, "process beside the namespace" in verified.reason)
+
+
 def test_a_program_that_runs_while_a_cell_does(runtime: PythonRuntime) -> None:
     """Its step is written down when the cell is over, and its number is not the cell's."""
     process = runtime.spawn(["cat"])

@@ -56,4 +56,7 @@ def _text(record: StepRecord) -> str:
             return f"# step {record.number}: {names}, a file that {who} uploaded"
         case "removal":
             return f"# step {record.number}: {names}, a file that {who} removed"
+    if record.kind == "process":
+        shown = record.code.splitlines()[0][:100]
+        return f"# a process beside the namespace: {shown}"
     return f"# whatever ran up to step {record.number}: nothing is recorded of it"

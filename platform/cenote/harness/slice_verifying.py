@@ -114,6 +114,8 @@ def _obstacles(found: Slice, past: Past, stage: Stage) -> Iterator[str]:
 def _obstacle(record: StepRecord, made: Collection[str], stage: Stage) -> Iterator[str]:
     if record.kind in ("removal", "unrecorded") or (record.kind == "upload" and not record.content):
         yield f"nothing is kept of what step {record.number} did to {', '.join(record.names) or 'the state'}"
+    if record.kind == "process":
+        yield f"step {record.number} was a process beside the namespace, which is not run again"
     if record.private:
         yield f"step {record.number} worked with names that only {record.author} sees"
     if record.kind == "injection":
