@@ -82,7 +82,8 @@ def _as_arrow(value: object, name: str) -> Content:
     if memory.size > INLINE_LIMIT:
         return Content(size=memory.size, count=0, memory=memory)
     try:
-        return Content.of_file(memory.fileno(), 0, memory.size)  # in the frame: one less to read for its client
+        # In the frame: there is less to read for the client.
+        return Content.of_file(memory.fileno(), 0, memory.size)
     finally:
         memory.close()
 
