@@ -141,12 +141,12 @@ def tell(passed: int, failures: list[Failure]) -> int:
 def reason_of(failure: Failure, known: dict[str, list[str]]) -> str | None:
     if "model_id is the name of a model" in failure.message and "None" in failure.message:
         return LIVE
+    if uses_private_names(failure.file, failure.function):
+        return PRIVATE
     plain = failure.test.partition("[")[0]
     for reason, tests in known.items():
         if any(plain == test or plain.startswith(f"{test}::") for test in tests):
             return reason
-    if uses_private_names(failure.file, failure.function):
-        return PRIVATE
     return ABSENT if any(sign in failure.message for sign in SIGNS_OF_ABSENCE) else None
 
 

@@ -45,7 +45,8 @@ class Jobs:
         once; backoff: seconds before the second attempt, doubled with each further one. timeout: seconds of each.
         budget: tokens and cost of all agents together.
         max_steps, instructions, system_instructions, max_history, max_exec_output, max_exec_timeout, context_window,
-        namespace_delta: of each agent, see CaveAgent.
+        namespace_delta, prompt, and the limits max_run_time, max_total_tokens, max_input_tokens, max_output_tokens,
+        max_answer_time, max_answer_length: of each agent, see CaveAgent.
 
         Raises BadTasksError, with all lines that are wrong, and UsageError: nothing has run then.
         """

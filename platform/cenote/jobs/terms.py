@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 from cenote.jobs.job import budget_message
 from cenote.platform_team import ModelSpec
@@ -18,7 +18,7 @@ from cenote_worker.wire import policies
 
 
 class JobTerms(TypedDict, total=False):
-    """See Jobs.submit. The last eight are settings of the agents, see CaveAgent."""
+    """See Jobs.submit. The last ones, from `max_steps` on, are settings of the agents, see CaveAgent."""
 
     name: str
     key: str
@@ -41,6 +41,13 @@ class JobTerms(TypedDict, total=False):
     max_exec_timeout: float | None
     context_window: int | None
     namespace_delta: bool | None
+    prompt: Literal["lean", "full"] | None
+    max_run_time: float | None
+    max_total_tokens: int | None
+    max_input_tokens: int | None
+    max_output_tokens: int | None
+    max_answer_time: float | None
+    max_answer_length: int | None
 
 
 _PLAIN: Final = frozenset({"setup", "result", "concurrency", "attempts", "backoff", "timeout"})

@@ -77,7 +77,9 @@ class PlatformTeam:
 
         model: a LiteLLM name, or more of a model. under: whose sub-agent it is. settings: `instructions`,
         `system_instructions`, `max_steps`, `max_history`, `max_exec_output`, `max_exec_timeout`, `context_window`,
-        `namespace_delta`, see CaveAgent; for the rest as `cenote.team.Team.add`.
+        `namespace_delta`, `prompt` and the limits `max_run_time`, `max_total_tokens`, `max_input_tokens`,
+        `max_output_tokens`, `max_answer_time`, `max_answer_length`, see CaveAgent; for the rest as
+        `cenote.team.Team.add`.
 
         Raises UsageError, also for functions, objects and models that live in this process.
         """

@@ -259,6 +259,13 @@ class AgentSettings(_message.Message):
     INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     SYSTEM_INSTRUCTIONS_FIELD_NUMBER: _builtins.int
     NAMESPACE_DELTA_FIELD_NUMBER: _builtins.int
+    PROMPT_FIELD_NUMBER: _builtins.int
+    MAX_RUN_TIME_FIELD_NUMBER: _builtins.int
+    MAX_TOTAL_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    MAX_ANSWER_TIME_FIELD_NUMBER: _builtins.int
+    MAX_ANSWER_LENGTH_FIELD_NUMBER: _builtins.int
     max_steps: _builtins.int
     max_history: _builtins.int
     max_exec_output: _builtins.int
@@ -267,6 +274,14 @@ class AgentSettings(_message.Message):
     instructions: _builtins.str
     system_instructions: _builtins.str
     namespace_delta: _builtins.bool
+    prompt: _builtins.str
+    """"lean" or "full"."""
+    max_run_time: _builtins.float
+    max_total_tokens: _builtins.int
+    max_input_tokens: _builtins.int
+    max_output_tokens: _builtins.int
+    max_answer_time: _builtins.float
+    max_answer_length: _builtins.int
     def __init__(
         self,
         *,
@@ -278,25 +293,46 @@ class AgentSettings(_message.Message):
         instructions: _builtins.str | None = ...,
         system_instructions: _builtins.str | None = ...,
         namespace_delta: _builtins.bool | None = ...,
+        prompt: _builtins.str | None = ...,
+        max_run_time: _builtins.float | None = ...,
+        max_total_tokens: _builtins.int | None = ...,
+        max_input_tokens: _builtins.int | None = ...,
+        max_output_tokens: _builtins.int | None = ...,
+        max_answer_time: _builtins.float | None = ...,
+        max_answer_length: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window", b"_context_window", "_instructions", b"_instructions", "_max_exec_output", b"_max_exec_output", "_max_exec_timeout", b"_max_exec_timeout", "_max_history", b"_max_history", "_max_steps", b"_max_steps", "_namespace_delta", b"_namespace_delta", "_system_instructions", b"_system_instructions", "context_window", b"context_window", "instructions", b"instructions", "max_exec_output", b"max_exec_output", "max_exec_timeout", b"max_exec_timeout", "max_history", b"max_history", "max_steps", b"max_steps", "namespace_delta", b"namespace_delta", "system_instructions", b"system_instructions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_context_window", b"_context_window", "_instructions", b"_instructions", "_max_answer_length", b"_max_answer_length", "_max_answer_time", b"_max_answer_time", "_max_exec_output", b"_max_exec_output", "_max_exec_timeout", b"_max_exec_timeout", "_max_history", b"_max_history", "_max_input_tokens", b"_max_input_tokens", "_max_output_tokens", b"_max_output_tokens", "_max_run_time", b"_max_run_time", "_max_steps", b"_max_steps", "_max_total_tokens", b"_max_total_tokens", "_namespace_delta", b"_namespace_delta", "_prompt", b"_prompt", "_system_instructions", b"_system_instructions", "context_window", b"context_window", "instructions", b"instructions", "max_answer_length", b"max_answer_length", "max_answer_time", b"max_answer_time", "max_exec_output", b"max_exec_output", "max_exec_timeout", b"max_exec_timeout", "max_history", b"max_history", "max_input_tokens", b"max_input_tokens", "max_output_tokens", b"max_output_tokens", "max_run_time", b"max_run_time", "max_steps", b"max_steps", "max_total_tokens", b"max_total_tokens", "namespace_delta", b"namespace_delta", "prompt", b"prompt", "system_instructions", b"system_instructions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window", b"_context_window", "_instructions", b"_instructions", "_max_exec_output", b"_max_exec_output", "_max_exec_timeout", b"_max_exec_timeout", "_max_history", b"_max_history", "_max_steps", b"_max_steps", "_namespace_delta", b"_namespace_delta", "_system_instructions", b"_system_instructions", "context_window", b"context_window", "instructions", b"instructions", "max_exec_output", b"max_exec_output", "max_exec_timeout", b"max_exec_timeout", "max_history", b"max_history", "max_steps", b"max_steps", "namespace_delta", b"namespace_delta", "system_instructions", b"system_instructions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_context_window", b"_context_window", "_instructions", b"_instructions", "_max_answer_length", b"_max_answer_length", "_max_answer_time", b"_max_answer_time", "_max_exec_output", b"_max_exec_output", "_max_exec_timeout", b"_max_exec_timeout", "_max_history", b"_max_history", "_max_input_tokens", b"_max_input_tokens", "_max_output_tokens", b"_max_output_tokens", "_max_run_time", b"_max_run_time", "_max_steps", b"_max_steps", "_max_total_tokens", b"_max_total_tokens", "_namespace_delta", b"_namespace_delta", "_prompt", b"_prompt", "_system_instructions", b"_system_instructions", "context_window", b"context_window", "instructions", b"instructions", "max_answer_length", b"max_answer_length", "max_answer_time", b"max_answer_time", "max_exec_output", b"max_exec_output", "max_exec_timeout", b"max_exec_timeout", "max_history", b"max_history", "max_input_tokens", b"max_input_tokens", "max_output_tokens", b"max_output_tokens", "max_run_time", b"max_run_time", "max_steps", b"max_steps", "max_total_tokens", b"max_total_tokens", "namespace_delta", b"namespace_delta", "prompt", b"prompt", "system_instructions", b"system_instructions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__context_window: _TypeAlias = _typing.Literal["context_window"]  # noqa: Y015
     _WhichOneofArgType__context_window: _TypeAlias = _typing.Literal["_context_window", b"_context_window"]  # noqa: Y015
     _WhichOneofReturnType__instructions: _TypeAlias = _typing.Literal["instructions"]  # noqa: Y015
     _WhichOneofArgType__instructions: _TypeAlias = _typing.Literal["_instructions", b"_instructions"]  # noqa: Y015
+    _WhichOneofReturnType__max_answer_length: _TypeAlias = _typing.Literal["max_answer_length"]  # noqa: Y015
+    _WhichOneofArgType__max_answer_length: _TypeAlias = _typing.Literal["_max_answer_length", b"_max_answer_length"]  # noqa: Y015
+    _WhichOneofReturnType__max_answer_time: _TypeAlias = _typing.Literal["max_answer_time"]  # noqa: Y015
+    _WhichOneofArgType__max_answer_time: _TypeAlias = _typing.Literal["_max_answer_time", b"_max_answer_time"]  # noqa: Y015
     _WhichOneofReturnType__max_exec_output: _TypeAlias = _typing.Literal["max_exec_output"]  # noqa: Y015
     _WhichOneofArgType__max_exec_output: _TypeAlias = _typing.Literal["_max_exec_output", b"_max_exec_output"]  # noqa: Y015
     _WhichOneofReturnType__max_exec_timeout: _TypeAlias = _typing.Literal["max_exec_timeout"]  # noqa: Y015
     _WhichOneofArgType__max_exec_timeout: _TypeAlias = _typing.Literal["_max_exec_timeout", b"_max_exec_timeout"]  # noqa: Y015
     _WhichOneofReturnType__max_history: _TypeAlias = _typing.Literal["max_history"]  # noqa: Y015
     _WhichOneofArgType__max_history: _TypeAlias = _typing.Literal["_max_history", b"_max_history"]  # noqa: Y015
+    _WhichOneofReturnType__max_input_tokens: _TypeAlias = _typing.Literal["max_input_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_input_tokens: _TypeAlias = _typing.Literal["_max_input_tokens", b"_max_input_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__max_output_tokens: _TypeAlias = _typing.Literal["max_output_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_output_tokens: _TypeAlias = _typing.Literal["_max_output_tokens", b"_max_output_tokens"]  # noqa: Y015
+    _WhichOneofReturnType__max_run_time: _TypeAlias = _typing.Literal["max_run_time"]  # noqa: Y015
+    _WhichOneofArgType__max_run_time: _TypeAlias = _typing.Literal["_max_run_time", b"_max_run_time"]  # noqa: Y015
     _WhichOneofReturnType__max_steps: _TypeAlias = _typing.Literal["max_steps"]  # noqa: Y015
     _WhichOneofArgType__max_steps: _TypeAlias = _typing.Literal["_max_steps", b"_max_steps"]  # noqa: Y015
+    _WhichOneofReturnType__max_total_tokens: _TypeAlias = _typing.Literal["max_total_tokens"]  # noqa: Y015
+    _WhichOneofArgType__max_total_tokens: _TypeAlias = _typing.Literal["_max_total_tokens", b"_max_total_tokens"]  # noqa: Y015
     _WhichOneofReturnType__namespace_delta: _TypeAlias = _typing.Literal["namespace_delta"]  # noqa: Y015
     _WhichOneofArgType__namespace_delta: _TypeAlias = _typing.Literal["_namespace_delta", b"_namespace_delta"]  # noqa: Y015
+    _WhichOneofReturnType__prompt: _TypeAlias = _typing.Literal["prompt"]  # noqa: Y015
+    _WhichOneofArgType__prompt: _TypeAlias = _typing.Literal["_prompt", b"_prompt"]  # noqa: Y015
     _WhichOneofReturnType__system_instructions: _TypeAlias = _typing.Literal["system_instructions"]  # noqa: Y015
     _WhichOneofArgType__system_instructions: _TypeAlias = _typing.Literal["_system_instructions", b"_system_instructions"]  # noqa: Y015
     @_typing.overload
@@ -304,15 +340,29 @@ class AgentSettings(_message.Message):
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__instructions) -> _WhichOneofReturnType__instructions | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_answer_length) -> _WhichOneofReturnType__max_answer_length | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_answer_time) -> _WhichOneofReturnType__max_answer_time | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_exec_output) -> _WhichOneofReturnType__max_exec_output | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_exec_timeout) -> _WhichOneofReturnType__max_exec_timeout | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_history) -> _WhichOneofReturnType__max_history | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_input_tokens) -> _WhichOneofReturnType__max_input_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_output_tokens) -> _WhichOneofReturnType__max_output_tokens | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_run_time) -> _WhichOneofReturnType__max_run_time | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__max_steps) -> _WhichOneofReturnType__max_steps | None: ...
     @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_total_tokens) -> _WhichOneofReturnType__max_total_tokens | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__namespace_delta) -> _WhichOneofReturnType__namespace_delta | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__prompt) -> _WhichOneofReturnType__prompt | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__system_instructions) -> _WhichOneofReturnType__system_instructions | None: ...
 
