@@ -8,7 +8,9 @@ import pickle
 import re
 import subprocess
 import sys
+from collections import ChainMap
 from dataclasses import MISSING, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -127,6 +129,17 @@ def test_values_are_as_they_were() -> None:
         policy.cpus = 3.0  # type: ignore[misc]
     with pytest.raises(TypeError):
         SandboxPolicy("strict")  # type: ignore[call-arg]
+
+
+def test_what_is_given_is_copied() -> None:
+    """Whatever kind of list or mapping it is: nothing of a frozen value changes later."""
+    behind = {"A": "1"}
+    for given_env in (behind, ChainMap(behind), MappingProxyType(behind)):
+        behind["A"] = "1"
+        policy = SandboxPolicy(env=given_env)
+        behind["A"] = "2"
+        assert {"A": "1"} == dict(policy.env)
+        assert policy == pickle.loads(pickle.dumps(policy))
 
 
 # Of these classes as they were before options were defined with their bounds: `pickle.dumps(value, 5)`, in base64.
