@@ -20,13 +20,13 @@ from cenote.cli.option_flags import add_flags, given
 from cenote.cli.parser import Parser
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import Quota, TenantLimits
-from cenote.jobs.limits import JobRules
 from cenote.runtime.remote.kept import Kept
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, definition, definitions, option
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.job_rules import JobRules
 from cenote_worker.retention import Retention
 
 CLASSES: list[type[Options]] = [
