@@ -15,11 +15,11 @@ from typing import Final
 
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import TenantLimits
-from cenote.jobs.limits import JobRules
 from cenote.team.budget import Budget
 from cenote_security.network import Allow
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.job_rules import JobRules
 from cenote_worker.retention import Retention
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "options.md"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from cenote_security.errors import UsageError
-from cenote_security.options import Options, option
+from cenote_security.options import Options, about, option
 from cenote_security.size import Size, parse_size
 
 TLS_PORT: Final = 443
@@ -53,12 +53,14 @@ class Allow(Options):
     A name that resolves to a private, loopback, link-local or otherwise special address is refused nevertheless.
     """
 
-    destinations: Sequence[str] = option(
-        help='`"pypi.org"` (port 443), `"example.com:8443"`, `"*.example.com"` (all names below example.com, not '
-        "itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain HTTP "
-        'is for destinations that are listed with their port, such as `"example.com:80"`',
-        wanted='a list of names, such as Allow(["pypi.org", "*.example.com:443"])',
-        valid=bool,
+    destinations: Sequence[str] = field(
+        metadata=about(
+            help='`"pypi.org"` (port 443), `"example.com:8443"`, `"*.example.com"` (all names below example.com, not '
+            "itself). At any port a tunnel must carry TLS whose server name is the name that was asked for; plain "
+            'HTTP is for destinations that are listed with their port, such as `"example.com:80"`',
+            wanted='a list of names, such as Allow(["pypi.org", "*.example.com:443"])',
+            valid=bool,
+        )
     )
     _: KW_ONLY
     connections: int = option(32, help="connections at once", at_least=1, at_most=MAX_CONNECTIONS)

@@ -42,7 +42,9 @@ _ABSURD: Final = 2**60
 """Bytes that no machine has: a bound above it is the kernel's, and says nothing to a user."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)  # each method that is made costs an import its time
+@dataclass(
+    frozen=True, kw_only=True, eq=False, repr=False
+)  # each method that is made costs an import its time
 class Option:
     """What is known of an option besides its name, type and default.
 
@@ -85,10 +87,8 @@ def cached_by_class(function: Callable[[type[Any]], R]) -> Callable[[type[Any]],
     return functools.cache(function)  # type: ignore[return-value]  # mypy takes classes for unhashable
 
 
-def option(
-    default: Any = MISSING, /, *, default_factory: Any = MISSING, is_hashed: bool = True, **facts: Any
-) -> Any:
-    """A field of a frozen dataclass that is an option. facts: of `Option`."""
+def about(default_factory: Any = MISSING, **facts: Any) -> dict[str, Any]:
+    """Metadata of a field that is an option. facts: of `Option`."""
     known = Option(**facts)
     extra: dict[str, Any] = {"unit": known.unit} if known.unit else {}
     described: dict[str, Any] = {_KEY: known, "description": known.help, "json_schema_extra": extra}
@@ -99,10 +99,20 @@ def option(
     into |= {name: bound for name, bound in bounds.items() if bound is not None}
     if default_factory is not MISSING:
         extra["default"] = default_factory()
+    return described
+
+
+def option(
+    default: Any = MISSING, /, *, default_factory: Any = MISSING, is_hashed: bool = True, **facts: Any
+) -> Any:
+    """A field of a frozen dataclass that is an option with a default. facts: of `Option`.
+
+    One without a default is `field(metadata=about(...))`: type checkers take every other call for a default.
+    """
     hashed = None if is_hashed else False
     if default_factory is not MISSING:
-        return field(default_factory=default_factory, hash=hashed, metadata=described)
-    return field(default=default, hash=hashed, metadata=described)
+        return field(default_factory=default_factory, hash=hashed, metadata=about(default_factory, **facts))
+    return field(default=default, hash=hashed, metadata=about(**facts))
 
 
 class Options:
@@ -247,7 +257,7 @@ class Definition:
             self.refuse(value)
         if isinstance(value, list):
             return tuple(value)
-        return types.MappingProxyType(dict(value)) if isinstance(value, dict) else value
+        return types.MappingProxyType(dict(value)) if isinstance(value, Mapping) else value
 
     def is_right(self, value: object) -> bool:
         """Whether the option can have this value."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
-from cenote_security.options import Options, option
+from cenote_security.options import Options, about, option
 from cenote_security.size import Size, parse_size
 
 Isolation = Literal["auto", "strict", "landlock", "gvisor", "none"]
@@ -39,7 +39,7 @@ def check_seconds(seconds: object, what: str) -> None:
 class Mount(Options):
     """A host directory or file that the jail sees, read-only unless `writable`."""
 
-    source: str = option(help="absolute path on the host")
+    source: str = field(metadata=about(help="absolute path on the host"))
     target: str = option("", help="absolute path in the jail; the same as `source` by default")
     writable: bool = option(False, help="whether the jail may write there")
 

@@ -46,7 +46,7 @@ def test_what_is_no_name_cannot_be_listed(destination: str) -> None:
 @pytest.mark.parametrize("destinations", [[], "pypi.org", None, {"pypi.org"}])
 def test_a_list_is_needed(destinations: object) -> None:
     """A single string would be read letter by letter, and an empty list is written "none"."""
-    with pytest.raises(UsageError, match="needs a list"):
+    with pytest.raises(UsageError, match="destinations is a list of names"):
         Allow(destinations)  # type: ignore[arg-type]
 
 
@@ -64,7 +64,7 @@ def test_a_list_is_needed(destinations: object) -> None:
 )
 def test_limits_have_limits(limits: dict[str, int]) -> None:
     """One past each end is refused."""
-    with pytest.raises(UsageError, match="must be"):
+    with pytest.raises(UsageError, match=r"is a (whole|positive) number"):
         Allow(["a.com"], **limits)  # type: ignore[arg-type]
     assert 2 * 2**30 == Allow(["a.com"], connections=MAX_CONNECTIONS, rate=1000, volume="2GiB").volume_bytes
 
@@ -85,5 +85,5 @@ def test_a_level_without_a_network_namespace_has_no_allow_list(isolation: str) -
 
 def test_a_network_is_none_or_a_list() -> None:
     """Anything else is a mistake, and never means everything."""
-    with pytest.raises(UsageError, match="neither"):
+    with pytest.raises(UsageError, match=r"either .none. or Allow"):
         SandboxPolicy(network="host")  # type: ignore[arg-type]

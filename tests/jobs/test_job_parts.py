@@ -13,7 +13,7 @@ from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
 from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
 from cenote.gateway.quota import Quota
 from cenote.jobs import Job, Jobs
-from cenote.jobs.limits import MAX_CONCURRENCY
+from cenote_worker.job_rules import MAX_CONCURRENCY
 
 NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
 

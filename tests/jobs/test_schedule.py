@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote.gateway.jobs.schedule import FIRST_PAUSE, MAX_LOSSES, Schedule, Standing, Verdict, lost
-from cenote.jobs.limits import JobRules
+from cenote_worker.job_rules import JobRules
 
 
 def tasks(count: int) -> list[Standing]:

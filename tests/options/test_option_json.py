@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import TenantLimits
 from cenote.gateway.state_folder import StateFolder
-from cenote.jobs.limits import JobRules
 from cenote.runtime.remote.kept import Kept
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.job_rules import JobRules
 from cenote_worker.retention import Retention
 
 VALUES: list[Options] = [

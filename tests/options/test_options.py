@@ -8,7 +8,9 @@ import pickle
 import re
 import subprocess
 import sys
+from collections import ChainMap
 from dataclasses import MISSING, dataclass, fields, replace
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,13 +20,13 @@ from cenote.cli.option_flags import add_flags, given
 from cenote.cli.parser import Parser
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import Quota, TenantLimits
-from cenote.jobs.limits import JobRules
 from cenote.runtime.remote.kept import Kept
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, definition, definitions, option
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.job_rules import JobRules
 from cenote_worker.retention import Retention
 
 CLASSES: list[type[Options]] = [
@@ -127,6 +129,17 @@ def test_values_are_as_they_were() -> None:
         policy.cpus = 3.0  # type: ignore[misc]
     with pytest.raises(TypeError):
         SandboxPolicy("strict")  # type: ignore[call-arg]
+
+
+def test_what_is_given_is_copied() -> None:
+    """Whatever kind of list or mapping it is: nothing of a frozen value changes later."""
+    behind = {"A": "1"}
+    for given_env in (behind, ChainMap(behind), MappingProxyType(behind)):
+        behind["A"] = "1"
+        policy = SandboxPolicy(env=given_env)
+        behind["A"] = "2"
+        assert {"A": "1"} == dict(policy.env)
+        assert policy == pickle.loads(pickle.dumps(policy))
 
 
 # Of these classes as they were before options were defined with their bounds: `pickle.dumps(value, 5)`, in base64.

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from cenote.jobs.limits import JobRules
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, platform_pb2, runtime_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
+from cenote_worker.job_rules import JobRules
 from cenote_worker.retention import Retention
 from cenote_worker.wire import option_messages
 

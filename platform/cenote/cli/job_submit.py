@@ -12,11 +12,11 @@ from cenote.cli.job_progress import watch
 from cenote.cli.option_flags import add_flags, given
 from cenote.cli.platform_line import add_verb, meant
 from cenote.cli.result_file import check_place
-from cenote.jobs.limits import JobRules
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.job_rules import JobRules
 
 if TYPE_CHECKING:
     from cenote.jobs import ModelSpec

@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from cenote.gateway.bounds import bounded
 from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
 from cenote.jobs.checks import wrong_identifier
-from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES, JobRules
+from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
+from cenote_worker.job_rules import JobRules
 from cenote_worker.wire import option_messages, policies
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 from cenote.gateway.quota import Amounts, Quota
-from cenote.jobs.limits import MAX_CONCURRENCY
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.job_rules import MAX_CONCURRENCY
 
 OF_A_PROCESSOR: Final = 4
 """Tasks of one job for each processor: most of the time they wait for a model, or for data."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cenote.jobs.limits import MAX_BACKOFF, JobRules
+from cenote_worker.job_rules import MAX_BACKOFF, JobRules
 
 MAX_LOSSES: Final = 5
 """Attempts of one task whose outcome is unknown, since the platform failed under it: a task that brings it down each
