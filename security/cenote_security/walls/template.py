@@ -132,7 +132,9 @@ def _plan(visible: Iterable[str], mounts: Iterable[Mount]) -> _Plan:
 
 def _link_home(plan: _Plan) -> None:
     """Programs that were written for other sandboxes find the working directory where those have it."""
-    taken = {one.target for one in plan.shown} | plan.links.keys() | {target for _, target in plan.pending.mounts}
+    taken = (
+        {one.target for one in plan.shown} | plan.links.keys() | {target for _, target in plan.pending.mounts}
+    )
     if not any(f"{path}/".startswith(f"{OTHERS_HOME}/") for path in taken):
         plan.links[OTHERS_HOME] = WORKDIR
 
