@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
+from mcp.client.client import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.doors.http_served import client, served
 from tests.gateway.world import BARE, User, World
 
@@ -23,7 +27,11 @@ def doors(world: World) -> Iterator[tuple[httpx.Client, httpx.Client, User]]:
         lambda token: Platform(Destination(acme.address, token)),
         lambda platform: OpenRuntimes(PlatformSource(platform, BARE)),
     )
-    with served(callers) as base, client(base, acme.token) as first, client(base, rival.token) as second:
+    with (
+        served(callers, replace(BARE, memory="1GiB")) as base,
+        client(base, acme.token) as first,
+        client(base, rival.token) as second,
+    ):
         yield first, second, acme
 
 
@@ -55,3 +63,28 @@ def test_tokens_that_are_none_of_the_platform(doors: tuple[httpx.Client, httpx.C
     for token in ("nonsense", "cenote_" + "0" * 32 + "_" + "0" * 64 + "_00000000"):
         answer = acme.get("/v1/runtimes", headers={"Authorization": f"Bearer {token}"})
         assert answer.status_code == 401
+
+
+async def test_one_frame_is_worked_on_by_all_doors(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
+    """E2B, HTTP, MCP and gRPC meet in one namespace: no copy of the frame, one record, one state to go back to."""
+    acme, _, by_grpc = doors
+    made = acme.post("/v2/sandboxes", json={"templateID": "base"}).json()
+    name, secret = made["sandboxID"], made["envdAccessToken"]
+    code = "import pandas as pd\ndf = pd.DataFrame({'a': range(1_000_000)})\nplace = id(df)"
+    ports = {"E2b-Sandbox-Id": name, "X-Access-Token": secret}
+    assert acme.post("/execute", json={"code": code}, headers=ports).status_code == 200
+    by_http = acme.post(f"/v1/runtimes/{name}/cells", json={"code": "df['b'] = 1\nid(df) == place"}).json()
+    assert by_http["value"] == "True"
+    async with (
+        create_mcp_http_client(headers=dict(acme.headers)) as line,
+        Client(streamable_http_client(f"{acme.base_url}/mcp", http_client=line)) as mcp,
+    ):
+        found = await mcp.call_tool("run", {"runtime": name, "code": "df['c'] = 2\nid(df) == place"})
+    assert found.content[0].text == "True"  # type: ignore[union-attr]
+    runtime = Platform(Destination(by_grpc.address, by_grpc.token)).runtime(name)
+    assert runtime.execute("df['d'] = 3\nid(df) == place, list(df)").value == "(True, ['a', 'b', 'c', 'd'])"
+    steps = acme.get(f"/v1/runtimes/{name}/steps").json()
+    assert [step["author"] for step in steps] == ["e2b", "http", "mcp", ""]
+    assert acme.post(f"/v1/runtimes/{name}/rollback", json={"to": 2}).json()["step"] == 2
+    assert runtime.execute("list(df)").value == "['a', 'b']"
+    runtime.close()

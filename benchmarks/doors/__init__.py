@@ -1,0 +1,1 @@
+"""What the way to a runtime costs: gRPC, HTTP, MCP."""
