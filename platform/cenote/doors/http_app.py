@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, Final
@@ -82,21 +82,17 @@ def http_app(
         *E2bControl(callers, sandboxes).routes(),
         *E2bPorts(sandboxes).routes(),
     ]
-    mcp = _mcp(callers)
-    if mcp is not None:
-        routes.append(mcp[0])
+    mcp = McpEndpoint(callers)
+    routes.append(Route("/mcp", mcp, methods=["GET", "POST", "DELETE"]))
 
     @asynccontextmanager
     async def life(_: Starlette) -> AsyncIterator[None]:
         sweeping = asyncio.create_task(sandboxes.sweep())
         try:
-            if mcp is None:
-                yield
-            else:
-                async with mcp[1]():
-                    yield
+            yield
         finally:
             sweeping.cancel()
+            await mcp.close()
             await callers.close()
 
     return Starlette(
@@ -155,46 +151,70 @@ def _route(operation: Operation, callers: Callers) -> Route:
     return Route(operation.path, endpoint(operation, door_of), methods=[operation.method])
 
 
-def _mcp(callers: Callers) -> tuple[BaseRoute, Callable[[], Any]] | None:
-    """MCP over HTTP, and what is to be entered while it is served; None where its SDK is not installed."""
-    try:
-        from mcp.server.transport_security import TransportSecuritySettings
+class McpEndpoint:
+    """MCP over HTTP, for callers with a good token. Its SDK is loaded by the first request: it takes 25 MiB."""
 
-        from cenote.doors.mcp_server import Context, mcp_server
-    except ImportError:
-        return None
-
-    async def runtimes_of(context: Context) -> OpenRuntimes:
-        assert isinstance(context.request, Request), "over HTTP, each call has a request"
-        return await callers.runtimes(token_of(context.request))
-
-    server = mcp_server(runtimes_of)
-    # Names in Host and Origin are checked for the whole application.
-    served = server.streamable_http_app(
-        stateless_http=True,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
-    )
-    (route,) = served.routes
-    assert isinstance(route, Route)
-    return Route(
-        "/mcp", _Admitted(route.app, callers), methods=["GET", "POST", "DELETE"]
-    ), server.session_manager.run
-
-
-class _Admitted:
-    """Lets in who has a good token."""
-
-    def __init__(self, app: ASGIApp, callers: Callers) -> None:
-        self._app = app
+    def __init__(self, callers: Callers) -> None:
         self._callers = callers
+        self._app: ASGIApp | None = None
+        self._starting = asyncio.Lock()
+        self._over = asyncio.Event()
+        self._serving: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._callers.runtimes(token_of(Request(scope)))
+            app = await self._started()
         except CenoteError as error:
             await _refusal(error)(scope, receive, send)
         else:
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
+
+    async def close(self) -> None:
+        self._over.set()
+        if self._serving is not None:
+            await self._serving
+
+    async def _started(self) -> ASGIApp:
+        async with self._starting:
+            if self._app is None:
+                ready: asyncio.Future[ASGIApp] = asyncio.get_running_loop().create_future()
+                self._serving = asyncio.create_task(self._serve(ready))
+                self._app = await ready
+        return self._app
+
+    async def _serve(self, ready: asyncio.Future[ASGIApp]) -> None:
+        """Holds what the SDK wants to be entered and left by one task."""
+        try:
+            server, app = await asyncio.to_thread(self._made)
+            async with server.session_manager.run():
+                ready.set_result(app)
+                await self._over.wait()
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    def _made(self) -> tuple[Any, ASGIApp]:
+        try:
+            from mcp.server.transport_security import TransportSecuritySettings
+
+            from cenote.doors.mcp_server import Context, mcp_server
+        except ImportError as error:
+            raise UnavailableError(
+                f"MCP is not installed here: pip install 'cenote[mcp]' ({error})"
+            ) from None
+
+        async def runtimes_of(context: Context) -> OpenRuntimes:
+            assert isinstance(context.request, Request), "over HTTP, each call has a request"
+            return await self._callers.runtimes(token_of(context.request))
+
+        server = mcp_server(runtimes_of)
+        # Names in Host and Origin are checked for the whole application.
+        checks = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+        (route,) = server.streamable_http_app(stateless_http=True, transport_security=checks).routes
+        assert isinstance(route, Route)
+        return server, route.app
 
 
 async def _health(_: Request) -> Response:
