@@ -319,6 +319,27 @@ def test_wrong_policies_and_names(http: httpx.Client) -> None:
     assert http.get("/v1/nothing").status_code == 404
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"isolation": "none"},
+        {"mounts": [{"source": "/etc"}]},
+        {"memory": "64GiB"},
+        {"network": {"destinations": ["pypi.org"]}},
+        {"cell_timeout": None, "processes": 4_000_000},
+    ],
+)
+def test_no_client_gets_more_than_its_server_allows(http: httpx.Client, policy: dict[str, Any]) -> None:
+    answer = http.put("/v1/runtimes/wider", json={"policy": policy})
+    assert (answer.status_code, answer.json()["error"]["type"]) == (403, "WiderPolicyError"), answer.text
+    assert "start the server with more" in answer.json()["error"]["message"]
+    assert (
+        http.put("/v1/runtimes/tighter", json={"policy": {"memory": "256MiB", "preload": []}}).status_code
+        == 200
+    )
+    assert http.delete("/v1/runtimes/tighter").status_code == 204
+
+
 def test_half_a_request_costs_nothing(base: str, http: httpx.Client) -> None:
     """A client that stops in the middle of its headers or its body, and goes."""
     address = urlsplit(base)

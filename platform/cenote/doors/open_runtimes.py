@@ -10,7 +10,8 @@ from typing import Final, Protocol
 from cenote.connection import Platform
 from cenote.runtime import AsyncPythonRuntime
 from cenote.runtime.storage import StoreURL
-from cenote_security.errors import UsageError
+from cenote_security.containment import Weakness, weakness
+from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
@@ -56,8 +57,26 @@ class Source(Protocol):
         """Ends it; a stored one keeps its state."""
 
 
+class WiderPolicyError(RejectedError):
+    """A client wants a runtime that may do more than its server allows."""
+
+    def __init__(self, weakness: Weakness) -> None:
+        super().__init__(weakness.field, weakness.wanted, weakness.allowed)
+        self.weakness = weakness
+
+    def __str__(self) -> str:
+        found = self.weakness
+        return (
+            f"{found.field}={found.wanted!r:.200} is more than this server allows, {found.allowed!r:.200}; ask for "
+            "less, or start the server with more"
+        )
+
+
 class LocalSource:
-    """Jails of this process. With a store, their states are there again for the next process."""
+    """Jails of this process. With a store, their states are there again for the next process.
+
+    policy: of runtimes for which none is wanted, and the most that one of them may do.
+    """
 
     def __init__(
         self,
@@ -70,6 +89,8 @@ class LocalSource:
         self._store = store
 
     async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
+        if policy is not None and (found := weakness(policy, self._policy)) is not None:
+            raise WiderPolicyError(found)
         policy = policy or self._policy
         if self._store is None:
             return AsyncPythonRuntime(
