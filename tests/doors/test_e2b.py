@@ -57,10 +57,10 @@ class Sandbox:
         assert answer.status_code == status, answer.text
         return answer.json()
 
-    def events(self, method: str, message: object) -> Iterator[dict[str, Any]]:
+    def events(self, method: str, message: object, **more: str) -> Iterator[dict[str, Any]]:
         data = json.dumps(message).encode()
         body = b"\0" + len(data).to_bytes(4, "big") + data
-        headers = {"Content-Type": STREAM}
+        headers = {"Content-Type": STREAM, **more}
         with self.http.stream("POST", f"/{method}", content=body, headers=headers) as answer:
             assert answer.status_code == 200
             rest = b""
@@ -171,6 +171,12 @@ def test_a_command_is_fed_joined_listed_and_killed(sandbox: Sandbox) -> None:
     assert next(first)["end"]["exited"] is False
     until(lambda: not sandbox.call("process.Process/List", {})["processes"])
     assert sandbox.call("process.Process/SendSignal", {**selector, "signal": 9}, 404)["code"] == "not_found"
+
+
+def test_a_command_that_takes_longer_than_its_call_may(sandbox: Sandbox) -> None:
+    message = {"process": {"cmd": "sleep", "args": ["60"]}}
+    events = list(sandbox.events("process.Process/Start", message, **{"Connect-Timeout-Ms": "200"}))
+    assert (events[-2]["end"]["exited"], events[-2]["end"]["error"]) == (False, "timeout")
 
 
 def test_a_terminal(sandbox: Sandbox) -> None:

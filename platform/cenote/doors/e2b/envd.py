@@ -102,7 +102,9 @@ class E2bProcesses:
 
     async def _start(self, sandbox: E2bSandbox, request: Request) -> Response:
         (message,) = await frames_of(request)
-        return StreamingResponse(stream(_wrapped(_started(sandbox, message))), media_type=STREAM)
+        return StreamingResponse(
+            stream(_wrapped(_started(sandbox, message, _deadline(request)))), media_type=STREAM
+        )
 
     async def _connect(self, sandbox: E2bSandbox, request: Request) -> Response:
         (message,) = await frames_of(request)
@@ -145,13 +147,22 @@ class E2bProcesses:
         return JSONResponse({})
 
 
-async def _started(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncIterator[dict[str, object]]:
+def _deadline(request: Request) -> float | None:
+    """Seconds that a call may take, and what it has started; None for no limit."""
+    told = request.headers.get("connect-timeout-ms", "")
+    return int(told) / 1000 if told.isdecimal() and int(told) else None
+
+
+async def _started(
+    sandbox: E2bSandbox, message: Mapping[str, Any], timeout: float | None
+) -> AsyncIterator[dict[str, object]]:
     config, terminal = message.get("process", {}), message.get("pty", {}).get("size")
     argv = [config.get("cmd", ""), *config.get("args", [])]
     process: AsyncProcess = await (await sandbox.runtime()).author.spawn(
         argv,
         env=config.get("envs") or {},
         cwd=config.get("cwd") or None,
+        timeout=timeout,
         pty=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else False,
     )
     if not terminal and not message.get("stdin", True):
