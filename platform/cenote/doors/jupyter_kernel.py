@@ -1,0 +1,270 @@
+"""A Jupyter kernel whose namespace is a runtime: jailed, on record, and shared with other doors.
+
+The protocol is ipykernel's; this class says what its requests mean. Completion is made of the names that are there
+and of what jedi reads from the code of the cells: nothing runs for it, and it is on no record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import platform
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any, ClassVar, Final
+
+import jedi
+from ipykernel.kernelbase import Kernel
+from IPython.core.inputtransformer2 import TransformerManager
+from traitlets import Unicode
+
+from cenote.doors.open_runtimes import OpenRuntime, OpenRuntimes
+from cenote.harness import ExecutionState
+from cenote.runtime import AsyncPythonRuntime, Function
+from cenote_security.errors import CenoteError, NameExistsError
+from cenote_worker.results import ExecutionResult, MimeBundle, StreamName, VariableInfo
+
+DOOR: Final = "jupyter"
+"""The author of steps that come this way."""
+
+_MOST_CODE: Final = 200_000
+"""Characters of earlier cells that completion reads: the newest."""
+
+
+class CenoteKernel(Kernel):
+    """runtimes, name: which runtime it is. asks: whether `input()` asks the user, as in a runtime of this process;
+    one that others hold too has no user of its own. All three are set before a kernel is made.
+    """
+
+    implementation = "cenote"
+    implementation_version = Unicode("1")
+    banner = "Python in a jail, with a record of its steps"
+    language_info: dict[str, Any] = {  # noqa: RUF012  (ipykernel has it so)
+        "name": "python",
+        "version": platform.python_version(),
+        "mimetype": "text/x-python",
+        "file_extension": ".py",
+        "pygments_lexer": "ipython3",
+        "nbconvert_exporter": "python",
+        "codemirror_mode": {"name": "ipython", "version": 3},
+    }
+
+    runtimes: ClassVar[OpenRuntimes]
+    name: ClassVar[str]
+    asks: ClassVar[bool]
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._opened: OpenRuntime | None = None
+        self._asking: tuple[Any, Any] = None, None
+        self._transformer = TransformerManager()
+
+    async def _runtime(self) -> OpenRuntime:
+        if self._opened is None:
+            self._opened = await self.runtimes.through(DOOR).open(self.name)
+            if self.asks:
+                await self._offer_input(self._opened.owner)
+        return self._opened
+
+    async def _offer_input(self, owner: AsyncPythonRuntime) -> None:
+        ask = Function(self._input(), host=True)
+        try:
+            await owner.inject(ask)
+        except NameExistsError:  # a stored runtime has the one of a former kernel
+            await owner.delete(ask.name)
+            await owner.inject(ask)
+
+    # -- cells --
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,
+        store_history: bool = True,  # noqa: ARG002  (each cell is a step)
+        user_expressions: Mapping[str, str] | None = None,  # noqa: ARG002
+        allow_stdin: bool = False,
+        *,
+        cell_meta: object = None,  # noqa: ARG002
+        cell_id: str | None = None,  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """Runs a cell; its output is published as it comes."""
+        self._allow_stdin = allow_stdin
+        self._asking = self._get_shell_context_var(self._shell_parent_ident), self.get_parent("shell")
+
+        def print_(stream: StreamName, text: str) -> None:
+            if not silent:
+                self._publish("stream", {"name": stream, "text": text})
+
+        try:
+            result = await (await self._runtime()).author.execute(code, on_output=print_)
+        except CenoteError as error:
+            return self._failed(type(error).__name__, str(error), [str(error)], silent=silent)
+        if not silent:
+            self._show(result)
+        if (failure := result.error) is not None:
+            return self._failed(failure.type, failure.message, str(failure).split("\n"), silent=silent)
+        return {
+            "status": "ok",
+            "execution_count": self.execution_count,
+            "payload": [],
+            "user_expressions": {},
+        }
+
+    def _show(self, result: ExecutionResult) -> None:
+        for note in (*map(str, result.notices), *result.news):
+            self._publish("stream", {"name": "stderr", "text": f"{note}\n"})
+        outputs = list(result.outputs)
+        rich: MimeBundle = {}
+        if result.value is not None and outputs and outputs[-1].get("text/plain") == result.value:
+            rich = outputs.pop()
+        for bundle in outputs:
+            self._publish("display_data", {"data": _data(bundle), "metadata": {}, "transient": {}})
+        if result.value is not None:
+            data = {**_data(rich), "text/plain": result.value}
+            shown = {"data": data, "metadata": {}, "execution_count": self.execution_count}
+            self._publish("execute_result", shown)
+
+    def _failed(self, name: str, text: str, traceback: list[str], *, silent: bool) -> dict[str, Any]:
+        error = {"ename": name, "evalue": text, "traceback": traceback}
+        if not silent:
+            self._publish("error", error)
+        return {"status": "error", "execution_count": self.execution_count, **error}
+
+    def _publish(self, kind: str, content: dict[str, Any]) -> None:
+        if self.session is not None:
+            self.session.send(self.iopub_socket, kind, content, self._asking[1], ident=self._topic(kind))
+
+    def _input(self) -> Any:
+        """What code calls as `input`: the notebook asks its user."""
+
+        def input(prompt: str = "") -> str:
+            """Ask the user for a line."""
+            if not self._allow_stdin:
+                raise EOFError("this notebook asks nobody: it runs without a user")
+            return self._input_request(str(prompt), *self._asking, password=False)
+
+        return input
+
+    async def interrupt_request(self, stream: Any, ident: Any, parent: Any) -> None:
+        """Interrupts the cell in the jail; the kernel's own process goes on."""
+        if self._opened is not None:
+            self._opened.author.core.interrupt()
+        if self.session is not None:
+            self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
+
+    async def do_shutdown(self, restart: bool) -> dict[str, Any]:
+        """A runtime of this process ends; one of a platform stays."""
+        await self.runtimes.close()
+        return {"status": "ok", "restart": restart}
+
+    # -- questions --
+
+    async def do_is_complete(self, code: str) -> dict[str, str]:
+        """Whether Enter runs it."""
+        status, indent = self._transformer.check_complete(code)
+        return {"status": status, "indent": " " * (indent or 0)}
+
+    async def do_complete(self, code: str, cursor_pos: int | None) -> dict[str, Any]:
+        """Names of the namespace, and what jedi knows of the code up to there."""
+        position = len(code) if cursor_pos is None else cursor_pos
+        word = _word(code, position)
+        known = [info.name for info in await self._described()] if "." not in word else []
+        found = {name for name in known if name.startswith(word)}
+        try:
+            script, line, column = await self._script(code[:position])
+            found.update(each.name for each in await asyncio.to_thread(script.complete, line, column))
+        except Exception as error:  # noqa: BLE001  (jedi fails in many ways on code that is half written)
+            self.log.debug("no completion: %r", error)
+        last = word.rpartition(".")[2]
+        matches = sorted(found, key=lambda name: (name.startswith("_"), name))
+        return {
+            "status": "ok",
+            "matches": matches,
+            "cursor_start": position - len(last),
+            "cursor_end": position,
+            "metadata": {},
+        }
+
+    async def do_inspect(
+        self,
+        code: str,
+        cursor_pos: int | None,
+        detail_level: int = 0,  # noqa: ARG002
+        omit_sections: tuple[str, ...] = (),  # noqa: ARG002
+    ) -> dict[str, Any]:
+        """What the record says of a variable, else its documentation; never a value."""
+        position = len(code) if cursor_pos is None else cursor_pos
+        end = position
+        while end < len(code) and (code[end].isalnum() or code[end] == "_"):
+            end += 1
+        name = _word(code, end)
+        text = next((_facts(info) for info in await self._described() if info.name == name), "")
+        if not text and name:
+            try:
+                script, line, column = await self._script(code[:end])
+                names = await asyncio.to_thread(script.help, line, max(column - 1, 0))
+                text = "\n\n".join(each.docstring() for each in names if each.docstring())
+            except Exception as error:  # noqa: BLE001  (as above)
+                self.log.debug("no help: %r", error)
+        data = {"text/plain": text} if text else {}
+        return {"status": "ok", "found": bool(text), "data": data, "metadata": {}}
+
+    async def do_history(
+        self,
+        hist_access_type: str,
+        output: bool,
+        raw: bool,  # noqa: ARG002
+        session: int | None = None,  # noqa: ARG002
+        start: int | None = None,
+        stop: int | None = None,
+        n: int | None = None,
+        pattern: str | None = None,
+        unique: bool = False,
+    ) -> dict[str, Any]:
+        """Cells of the record, whichever door they came by."""
+        steps = list((await self._state()).steps)
+        if hist_access_type == "range":
+            steps = [step for step in steps if (start or 0) <= step.number < (stop or 1 << 62)]
+        elif hist_access_type == "search":
+            steps = [step for step in steps if fnmatchcase(step.code, pattern or "*")]
+        if unique:
+            steps = list({step.code: step for step in steps}.values())
+        cells = [(0, step.number, (step.code, step.value) if output else step.code) for step in steps]
+        return {"status": "ok", "history": cells[-n:] if n else cells}
+
+    async def _described(self) -> list[VariableInfo]:
+        return await (await self._runtime()).author.describe()
+
+    async def _state(self) -> ExecutionState:
+        owner = (await self._runtime()).owner
+        return await asyncio.to_thread(lambda: owner.state)
+
+    async def _script(self, code: str) -> tuple[Any, int, int]:
+        """The cells so far and this one as one program, and where its end is."""
+        before = "\n".join(step.code for step in (await self._state()).steps if step.status == "ok")[
+            -_MOST_CODE:
+        ]
+        text = f"{before}\n{code}" if before else code
+        lines = text.split("\n")
+        return jedi.Script(text), len(lines), len(lines[-1])
+
+
+def _word(code: str, position: int) -> str:
+    """The dotted name that ends there."""
+    start = position
+    while start and (code[start - 1].isalnum() or code[start - 1] in "_."):
+        start -= 1
+    return code[start:position]
+
+
+def _facts(info: VariableInfo) -> str:
+    shape = f"\nshape: {info.shape}" if info.shape is not None else ""
+    about = f"\n{info.description}" if info.description else ""
+    return f"{info.name}: {info.type}{shape}\nsize: {info.size:,} bytes{about}"
+
+
+def _data(bundle: MimeBundle) -> dict[str, str]:
+    return {
+        mime: data if isinstance(data, str) else base64.b64encode(data).decode()
+        for mime, data in bundle.items()
+    }
