@@ -85,10 +85,16 @@ async def test_the_descriptions_of_all_tools_are_short(door: Speaker) -> None:
 
 
 async def test_variables_stay_between_calls_and_steps_name_the_door(door: Speaker) -> None:
-    assert await door.text("run", code="x = 20") == "(no output)"
-    assert await door.text("run", code="print('hi')\nx + 1") == "hi\n21"
-    assert "x: int, 28 bytes" in await door.text("inspect")
-    assert (await door.text("history", last=1)).splitlines()[-1] == "2 by mcp ok: print('hi') ..."
+    await door.text("open", runtime="named")
+    assert await door.text("run", runtime="named", code="x = 20") == "(no output)"
+    assert await door.text("run", runtime="named", code="print('hi')\nx + 1") == "hi\n21"
+    assert "x: int, 28 bytes" in await door.text("inspect", runtime="named")
+    shown = await door.text("history", runtime="named", last=1)
+    assert shown == "(1 earlier step)\n2 by mcp ok: print('hi') ..."
+
+
+async def test_the_first_runtime_opens_by_itself(door: Speaker) -> None:
+    assert await door.text("run", code="1 + 1") == "2"
 
 
 async def test_code_that_fails_is_an_error_with_what_it_printed(door: Speaker) -> None:

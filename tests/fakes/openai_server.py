@@ -108,12 +108,12 @@ def bytewise(reply: Reply) -> Reply:
 class OpenAIServer:
     """Serves a scenario from threads of its own; a request beyond it gets status 418.
 
-    pages: JSON by path, for GET; others are not found. `asked` has the paths that were asked for.
+    pages: JSON by path, for GET; others are not found. `pages_asked` has the paths that were asked for.
     """
 
     def __init__(self, scenario: Iterable[Reply], pages: Mapping[str, object] | None = None) -> None:
         self.pages = dict(pages or {})
-        self.asked: list[str] = []
+        self.pages_asked: list[str] = []
         self.requests: list[Request] = []
         self.hung_up = threading.Event()  # a client closed a connection that stalls
         self._replies = list(scenario)
@@ -166,7 +166,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         scenario = self.server.scenario
-        scenario.asked.append(self.path)
+        scenario.pages_asked.append(self.path)
         found = scenario.pages.get(self.path)
         body = found if isinstance(found, bytes) else json.dumps(found).encode()
         self._send(refusal(404) if found is None else Reply(parts=(body,)))

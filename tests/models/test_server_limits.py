@@ -73,9 +73,9 @@ async def test_a_server_is_asked_once(path: str, page: Any, window: int | None) 
     with OpenAIServer([], {path: page}) as server:
         model = OpenAIServerModel("qwen", base_url=server.url, trust_env=False)
         assert window == (await model.limits()).context_window
-        asked = list(server.asked)
+        asked = list(server.pages_asked)
         assert window == (await model.limits()).context_window
-        assert asked == server.asked
+        assert asked == server.pages_asked
 
 
 async def test_a_server_that_is_not_there_says_nothing() -> None:
@@ -101,7 +101,7 @@ async def test_an_agent_keeps_to_the_window_that_the_server_has(setting: int | N
         agent = CaveAgent(model, messages=said, context_window=setting)
         events = [event.type async for event in agent.stream_events("Go.")]
         assert compacts == (EventType.COMPACTING in events)
-        assert compacts == bool(server.asked)
+        assert compacts == bool(server.pages_asked)
 
 
 async def test_a_model_of_ones_own_need_not_know() -> None:

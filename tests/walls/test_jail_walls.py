@@ -20,7 +20,7 @@ LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True)\n"
 
 
 # An empty folder, or folders that only lead to the interpreter, may be there; nothing of the host's.
-NOTHING_SEEN = ("FileNotFoundError", "PermissionError", [], [".pyenv"], ["cpu"], ["system"])
+NOTHING_SEEN = ("FileNotFoundError", "PermissionError", [], [".pyenv"], ["cpu"], ["system"], ["user"])
 
 
 def answer(jail: Jail, source: str) -> Any:

@@ -14,9 +14,14 @@ from cenote_worker.zygote.client import ZygoteClient
 
 
 def test_only_system_and_interpreter_are_there(strict_jail: Jail) -> None:
-    """No home, no /var, no /run, no /opt; folders on the way to the interpreter hold nothing but it."""
+    """No homes but a link to the working directory, no /var, no /run, no /opt; folders on the way to the interpreter
+    hold nothing but it.
+    """
     top = set(strict_jail.ask("import os; result = os.listdir('/')"))
-    assert set() == top & {"home", "var", "run", "opt", "mnt", "boot", "srv", "media"}
+    assert {"home"} == top & {"home", "var", "run", "opt", "mnt", "boot", "srv", "media"}
+    assert ["user", "/workspace"] == strict_jail.ask(
+        "import os; result = [*os.listdir('/home'), os.path.realpath('/home/user')]"
+    )
     assert {"bin", "dev", "etc", "lib", "proc", "sys", "tmp", "usr", "workspace"} <= top
     assert {"passwd", "group", "hosts"} <= set(strict_jail.ask("import os; result = os.listdir('/etc')"))
     assert "shadow" not in strict_jail.ask("import os; result = os.listdir('/etc')")

@@ -335,7 +335,8 @@ class History(Tool):
         steps = state.steps
         lines = [_step_line(step) for step in steps[-self.last :]]
         if len(steps) > len(lines):
-            lines.insert(0, f"({len(steps) - len(lines)} earlier steps)")
+            earlier = len(steps) - len(lines)
+            lines.insert(0, f"({earlier} earlier step{'' if earlier == 1 else 's'})")
         return Answer(_cut("\n".join(lines) or "(no steps)"))
 
 
