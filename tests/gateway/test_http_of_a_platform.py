@@ -65,6 +65,21 @@ def test_tokens_that_are_none_of_the_platform(doors: tuple[httpx.Client, httpx.C
         assert answer.status_code == 401
 
 
+def test_sandboxes_end_with_their_server(world: World) -> None:
+    """Only the server knows until when each lives. Runtimes that were made by their names stay."""
+    acme = world.user("acme")
+    callers = PlatformCallers(
+        lambda token: Platform(Destination(acme.address, token)),
+        lambda platform: OpenRuntimes(PlatformSource(platform, BARE)),
+    )
+    with served(callers, BARE) as base, client(base, acme.token) as http:
+        made = http.post("/v2/sandboxes", json={"templateID": "base"}).json()["sandboxID"]
+        assert http.post(f"/sandboxes/{made}/snapshots", json={}).status_code == 201
+        assert http.put("/v1/runtimes/stays", json={}).status_code == 200
+        assert len(acme.names()) == 3
+    assert acme.names() == ["stays"]
+
+
 async def test_one_frame_is_worked_on_by_all_doors(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
     """E2B, HTTP, MCP and gRPC meet in one namespace: no copy of the frame, one record, one state to go back to."""
     acme, _, by_grpc = doors

@@ -92,6 +92,7 @@ def http_app(
             yield
         finally:
             sweeping.cancel()
+            await sandboxes.close()
             await mcp.close()
             await callers.close()
 

@@ -263,6 +263,19 @@ class E2bSandboxes:
                 await context.author.close()
         await sandbox.door.end(sandbox.id)
 
+    async def close(self) -> None:
+        """Ends all, snapshots too: only this server knows of them."""
+        for sandbox in list(self._all.values()):
+            try:
+                await self.kill(sandbox)
+            except CenoteError as error:
+                log.warning("sandbox %s could not be ended: %s", sandbox.id, error)
+        for name, (runtimes, _) in list(self._snapshots.items()):
+            try:
+                await self.forget_snapshot(name, runtimes)
+            except CenoteError as error:
+                log.warning("snapshot %s could not be ended: %s", name, error)
+
     async def sweep(self) -> None:
         """Ends sandboxes whose time is over, for as long as the server runs."""
         while True:
