@@ -78,9 +78,12 @@ def _listen(host: str, port: int) -> socket.socket:
     """Taken before anything else, so that a client that reads the line can connect. Raises UnavailableError."""
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=512)
+        listening = socket.create_server((host, port), family=family, backlog=512)
     except (OSError, OverflowError) as error:
         raise UnavailableError(f"cannot listen on {host}:{port}: {error}; choose another --port") from None
+    # asyncio sends small packets at once on sockets that say that they are TCP, and `create_server` makes one that
+    # does not: each answer would wait 40 ms for an acknowledgement.
+    return socket.socket(fileno=listening.detach())
 
 
 def _check(arguments: argparse.Namespace) -> None:
