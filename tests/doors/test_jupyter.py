@@ -1,4 +1,8 @@
-"""A notebook whose kernel is a runtime: what each kernel must do, and what this one does besides."""
+"""A notebook whose kernel is a runtime: what each kernel must do, and what this one does besides.
+
+The real IPython would stand beside the one that jails have, and other tests are about that one: these run where
+`pip install '.[jupyter]' jupyter_kernel_test nbclient` was done.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jupyter_kernel_test
-import nbformat
 import pytest
-from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.kernelspec import KernelSpecManager
-from jupyter_client.manager import KernelManager
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 from cenote.cli.main import main
+
+jupyter_kernel_test = pytest.importorskip("jupyter_kernel_test")
+nbclient = pytest.importorskip("nbclient")
+nbformat = pytest.importorskip("nbformat")
+pytest.importorskip("ipykernel")
+pytest.importorskip("jedi")
+kernelspec, manager_of = (pytest.importorskip(f"jupyter_client.{name}") for name in ("kernelspec", "manager"))
 
 CENOTE = (sys.executable, "-m", "cenote.cli.main")
 
@@ -61,10 +65,10 @@ class TestTheProtocol(jupyter_kernel_test.KernelTests):
     supported_history_operations = ("tail", "range", "search")
 
 
-def run(*cells: str, **more: Any) -> nbformat.NotebookNode:
+def run(*cells: str, **more: Any) -> Any:
     """A notebook of these cells, run."""
     made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
-    NotebookClient(made, kernel_name="cenote", timeout=60, **more).execute()
+    nbclient.NotebookClient(made, kernel_name="cenote", timeout=60, **more).execute()
     return made
 
 
@@ -84,13 +88,13 @@ def test_a_notebook_is_run_by_the_usual_tool() -> None:
 
 
 def test_a_cell_that_fails_stops_the_notebook() -> None:
-    with pytest.raises(CellExecutionError, match="ZeroDivisionError"):
+    with pytest.raises(nbclient.exceptions.CellExecutionError, match="ZeroDivisionError"):
         run("1/0", "2")
 
 
 @pytest.fixture(scope="module")
-def kernel(specifications: None) -> Iterator[BlockingKernelClient]:
-    manager = KernelManager(kernel_name="cenote")
+def kernel(specifications: None) -> Iterator[Any]:
+    manager = manager_of.KernelManager(kernel_name="cenote")
     manager.start_kernel()
     client = manager.client()
     client.start_channels()
@@ -101,7 +105,7 @@ def kernel(specifications: None) -> Iterator[BlockingKernelClient]:
     manager.shutdown_kernel()
 
 
-def value(kernel: BlockingKernelClient, code: str) -> str:
+def value(kernel: Any, code: str) -> str:
     shown = list[str]()
 
     def hear(message: dict[str, Any]) -> None:
@@ -112,7 +116,7 @@ def value(kernel: BlockingKernelClient, code: str) -> str:
     return shown[0]
 
 
-def test_input_asks_the_user(kernel: BlockingKernelClient) -> None:
+def test_input_asks_the_user(kernel: Any) -> None:
     prompts = list[str]()
 
     def answer(message: dict[str, Any]) -> None:
@@ -123,13 +127,13 @@ def test_input_asks_the_user(kernel: BlockingKernelClient) -> None:
     assert (prompts, value(kernel, "got")) == (["name? "], "'typed'")
 
 
-def test_an_interrupt_ends_the_cell_and_leaves_the_names(kernel: BlockingKernelClient) -> None:
+def test_an_interrupt_ends_the_cell_and_leaves_the_names(kernel: Any) -> None:
     interrupted = list[bool]()
 
     def hear(message: dict[str, Any]) -> None:
         if message["msg_type"] == "stream" and not interrupted:
             interrupted.append(True)
-            kernel.manager.interrupt_kernel()  # type: ignore[attr-defined]
+            kernel.manager.interrupt_kernel()
 
     code = "kept = 5\nprint('on', flush=True)\nimport time\nwhile True: time.sleep(0.01)"
     reply = kernel.execute_interactive(code, output_hook=hear, timeout=60)
@@ -137,7 +141,7 @@ def test_an_interrupt_ends_the_cell_and_leaves_the_names(kernel: BlockingKernelC
     assert value(kernel, "kept") == "5"
 
 
-def test_what_is_asked_of_a_variable_is_no_step_and_shows_no_value(kernel: BlockingKernelClient) -> None:
+def test_what_is_asked_of_a_variable_is_no_step_and_shows_no_value(kernel: Any) -> None:
     value(kernel, "secret_text = 'not shown'\n1")
     before = value(kernel, "2")
     inspected = kernel.inspect("secret_text", reply=True, timeout=30)["content"]
@@ -151,7 +155,7 @@ def test_what_is_asked_of_a_variable_is_no_step_and_shows_no_value(kernel: Block
     assert (history[0][2], before) == ("2", "2")
 
 
-def test_the_code_is_jailed(kernel: BlockingKernelClient, tmp_path: Path) -> None:
+def test_the_code_is_jailed(kernel: Any, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of this machine")
     assert value(kernel, f"import os; os.path.exists({str(secret)!r})") == "False"
@@ -164,4 +168,4 @@ def test_wrong_names_and_what_cannot_be_joined(capsys: pytest.CaptureFixture[str
 
     assert "small letters" in refused("install", "--name", "Bad Name")
     assert "give its --address" in refused("attach", "etl")
-    assert "cenote" in KernelSpecManager().find_kernel_specs()
+    assert "cenote" in kernelspec.KernelSpecManager().find_kernel_specs()

@@ -141,7 +141,8 @@ class CenoteKernel(Kernel):
             """Ask the user for a line."""
             if not self._allow_stdin:
                 raise EOFError("this notebook asks nobody: it runs without a user")
-            return self._input_request(str(prompt), *self._asking, password=False)
+            answer: str = self._input_request(str(prompt), *self._asking, password=False)
+            return answer
 
         return input
 
