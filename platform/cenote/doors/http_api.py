@@ -37,15 +37,16 @@ from cenote.doors.http_models import (
     Target,
 )
 from cenote.doors.http_streaming import OutputQueue
+from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import Patch
 from cenote.harness.step import Step
-from cenote.runtime import ObjectReference, Variable
+from cenote.runtime import ObjectReference
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.listeners import AsyncListener
 from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import MalformedValueError, UnknownNameError, UsageError
+from cenote_security.errors import MalformedValueError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.value_forms import Written
 from cenote_worker.results import (
@@ -259,16 +260,7 @@ async def get_variable(asked: Asked[None]) -> Response:
 
 @_operation("PUT", _VARIABLE, "Sets a variable to a JSON value", body=Any, status=204)
 async def set_variable(asked: Asked[Any]) -> None:
-    runtime, name = (await asked.runtime()).author, asked.path["variable"]
-    await put(runtime, name, asked.body)
-
-
-async def put(runtime: AsyncPythonRuntime, name: str, value: object) -> None:
-    """Under a name that may be there or not."""
-    try:
-        await runtime.update_variable(name, value)
-    except UnknownNameError:
-        await runtime.inject(Variable(name, value))
+    await (await asked.runtime()).put(asked.path["variable"], asked.body)
 
 
 @_operation("DELETE", _VARIABLE, "Removes a variable", status=204)
@@ -286,7 +278,7 @@ async def delete_variable(asked: Asked[None]) -> None:
 async def share_variable(asked: Asked[Handover]) -> None:
     giver, taker = await asked.runtime(), await asked.door.get(asked.body.to)
     reference: ObjectReference = await giver.author.share(asked.path["variable"])
-    await put(taker.author, asked.body.name or asked.path["variable"], reference)
+    await taker.put(asked.body.name or asked.path["variable"], reference)
 
 
 # -- files --
@@ -383,8 +375,7 @@ async def merge_runtime(asked: Asked[NewMerge]) -> Merged:
 
 @_operation("GET", f"{_RUNTIME}/steps", "The record, by all doors", answer=list[StepEntry])
 async def list_steps(asked: Asked[None]) -> list[StepEntry]:
-    owner = (await asked.runtime()).owner
-    state = await asyncio.to_thread(lambda: owner.state)
+    state = await (await asked.runtime()).state()
     return [_step(step) for step in state.history]
 
 
@@ -396,8 +387,7 @@ def _step(step: Step) -> StepEntry:
 
 @_operation("GET", f"{_RUNTIME}/graph", "Steps and what they took from each other", answer=dict[str, Any])
 async def get_graph(asked: Asked[None]) -> object:
-    owner = (await asked.runtime()).owner
-    return (await asyncio.to_thread(lambda: owner.state)).graph()
+    return (await (await asked.runtime()).state()).graph()
 
 
 @_operation(
@@ -409,7 +399,7 @@ async def get_graph(asked: Asked[None]) -> object:
 )
 async def patch_step(asked: Asked[NewPatch]) -> Patched:
     runtime, wanted = await asked.runtime(), asked.body
-    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    state = await runtime.state()
     patch = Patch.replace_step(wanted.step, wanted.code, author=runtime.author.author)
     plan = await state.plan(patch)
     if not wanted.apply:
@@ -462,8 +452,7 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
     try:
         return adapter.validate_json(text or b"{}")
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()]
-        raise UsageError(f"the request does not fit: {'; '.join(wrong)}") from None
+        raise misfit("the request does", error) from None
 
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:

@@ -237,8 +237,7 @@ class CenoteKernel(Kernel):
         return await (await self._runtime()).author.describe()
 
     async def _state(self) -> ExecutionState:
-        owner = (await self._runtime()).owner
-        return await asyncio.to_thread(lambda: owner.state)
+        return await (await self._runtime()).state()
 
     async def _script(self, code: str) -> tuple[Any, int, int]:
         """The cells so far and this one as one program, and where its end is."""

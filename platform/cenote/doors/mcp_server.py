@@ -188,7 +188,7 @@ class _Protocol:
             case ["variables", name]:
                 return await _variable(runtime, name)
             case ["history"]:
-                return (await asyncio.to_thread(lambda: runtime.owner.state)).graph()
+                return (await runtime.state()).graph()
             case ["figures", step, index] if step.isdecimal() and index.isdecimal():
                 return await _figure(runtime, int(step), int(index))
             case ["files", *path] if path:
@@ -239,13 +239,13 @@ async def _variable(runtime: OpenRuntime, name: str) -> dict[str, object]:
     found = next((info for info in await runtime.author.describe() if info.name == name), None)
     if found is None:
         raise UsageError(f"there is no variable {name!r:.100}")
-    blame = (await asyncio.to_thread(lambda: runtime.owner.state)).blame(name)
+    blame = (await runtime.state()).blame(name)
     step = blame.step.number if blame.step is not None else 0
     return {**_facts(found), "line": variable_line(found), "step": step, "author": blame.author}
 
 
 async def _figures(runtime: OpenRuntime) -> list[tuple[int, int]]:
-    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    state = await runtime.state()
     found = [
         (step.number, index)
         for step in state.steps
@@ -256,7 +256,7 @@ async def _figures(runtime: OpenRuntime) -> list[tuple[int, int]]:
 
 
 async def _figure(runtime: OpenRuntime, number: int, index: int) -> bytes:
-    state = await asyncio.to_thread(lambda: runtime.owner.state)
+    state = await runtime.state()
     outputs = state.step(number).outputs
     picture = outputs[index].get("image/png") if index < len(outputs) else None
     if not isinstance(picture, bytes):

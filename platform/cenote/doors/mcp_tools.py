@@ -5,7 +5,6 @@ Results are texts for a model, and pictures. A tool that fails raises a CenoteEr
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +16,13 @@ from pydantic_core import core_schema
 
 from cenote.agent import patch_report
 from cenote.agent.observation import NOTHING, observe, shown
+from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import ExecutionState, Patch
 from cenote.harness.step import Step
-from cenote.runtime import AsyncFiles, ObjectReference, Variable
+from cenote.runtime import AsyncFiles
 from cenote.runtime.injectables import check_name
-from cenote_security.errors import NotKeptError, UnknownNameError, UsageError
+from cenote_security.errors import NotKeptError, UsageError
 from cenote_security.printable import printable
 from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
 
@@ -93,8 +93,7 @@ class Tool(BaseModel):
         try:
             return cls.model_validate(arguments)
         except ValidationError as error:
-            wrong = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-            raise UsageError(f"the arguments of {cls.name} do not fit: {'; '.join(wrong)}") from None
+            raise misfit(f"the arguments of {cls.name} do", error) from None
 
 
 class _ShortSchema(GenerateJsonSchema):
@@ -316,7 +315,7 @@ class Share(Tool):
         name = self.new_name or self.variable
         check_name(name, "variable")
         reference = await giver.author.share(self.variable)
-        await _put(taker, name, reference)
+        await taker.put(name, reference)
         return Answer(f"{self.to} has {self.variable} as {name}")
 
 
@@ -329,7 +328,7 @@ class History(Tool):
     last: Annotated[int, Field(ge=1, le=200)] = 20
 
     async def run(self, call: ToolCall) -> Answer:
-        state = await _state(await call.runtime(self.runtime))
+        state = await (await call.runtime(self.runtime)).state()
         if self.variable is not None:
             return Answer(_cut(_origin(state, self.variable)))
         steps = state.steps
@@ -352,13 +351,12 @@ class PatchStep(Tool):
 
     async def run(self, call: ToolCall) -> Answer:
         runtime = await call.runtime(self.runtime)
-        state = await _state(runtime)
-        live = await asyncio.to_thread(lambda: runtime.owner.state)
+        state = await runtime.state()
         before = [step.record for step in state.line(state.head)]
-        plan = await live.plan(Patch.replace_step(self.step, self.code, author=runtime.author.author))
+        plan = await state.plan(Patch.replace_step(self.step, self.code, author=runtime.author.author))
         if not self.apply:
             return Answer(_cut(shown(plan.explain())))
-        result = await live.apply(plan)
+        result = await state.apply(plan)
         refusal = patch_report.refusal(result)
         text = "\n".join([refusal or patch_report.report(before, result), *result.notes])
         return Answer(_cut(shown(text)), failed=bool(refusal))
@@ -453,17 +451,6 @@ def _origin(state: ExecutionState, variable: str) -> str:
 
 
 # -- what tools share --
-
-
-async def _state(runtime: OpenRuntime) -> ExecutionState:
-    return await asyncio.to_thread(lambda: runtime.owner.state)
-
-
-async def _put(runtime: OpenRuntime, name: str, reference: ObjectReference) -> None:
-    try:
-        await runtime.author.update_variable(name, reference)
-    except UnknownNameError:
-        await runtime.author.inject(Variable(name, reference))
 
 
 def _check_expression(text: str) -> None:

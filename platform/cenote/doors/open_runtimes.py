@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cenote.connection import Platform
-from cenote.runtime import AsyncPythonRuntime
+from cenote.harness.live_state import AsyncRuntimeState
+from cenote.runtime import AsyncPythonRuntime, Variable
 from cenote.runtime.storage import StoreURL
 from cenote_security.containment import Weakness, weakness
-from cenote_security.errors import RejectedError, UsageError
+from cenote_security.errors import RejectedError, UnknownNameError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
 
@@ -28,6 +29,17 @@ class OpenRuntime:
 
     owner: AsyncPythonRuntime
     author: AsyncPythonRuntime
+
+    async def state(self) -> AsyncRuntimeState[AsyncPythonRuntime]:
+        """Its record, with what has happened by now; reading that may wait for a platform."""
+        return await asyncio.to_thread(lambda: self.owner.state)
+
+    async def put(self, name: str, value: object) -> None:
+        """A value, or what a reference stands for, under a name that may be there or not."""
+        try:
+            await self.author.update_variable(name, value)
+        except UnknownNameError:
+            await self.author.inject(Variable(name, value))
 
 
 class NotOpenError(UsageError):

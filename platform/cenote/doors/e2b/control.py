@@ -16,6 +16,7 @@ from starlette.routing import Route
 from cenote.doors.callers import Callers
 from cenote.doors.e2b.sandboxes import DEFAULT_TIMEOUT, E2bSandbox, E2bSandboxes
 from cenote.doors.http_api import MOST_JSON, body_of
+from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import NotOpenError, OpenRuntimes
 from cenote_security.errors import (
     CenoteError,
@@ -259,8 +260,7 @@ async def _body(request: Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate_json(text or b"{}")
     except ValidationError as error:
-        wrong = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()]
-        raise UsageError(f"the request does not fit: {'; '.join(wrong)}") from None
+        raise misfit("the request does", error) from None
 
 
 def _page(text: str) -> int:
