@@ -45,7 +45,7 @@ def test_pod_templates_fit_the_schema_of_kubernetes(owner: str, version: str) ->
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("found", documents(SECRETS), ids=title)
 def test_examples_of_secrets_fit_the_schema_of_kubernetes(found: Object, version: str) -> None:
-    """Whoever copies them gets what Kubernetes takes."""
+    """A user who copies them gets what Kubernetes takes."""
     kubernetes_validate.validate(found, version, strict=True)
 
 

@@ -221,7 +221,7 @@ def test_signals_reach_its_group(strict: PythonRuntime, number: Any) -> None:
 
 
 def test_waiting_has_a_limit(strict: PythonRuntime) -> None:
-    """What it takes nobody waits for; the process goes on."""
+    """What it takes is not waited for; the process goes on."""
     with strict.spawn(["sleep", LONG]) as process:
         with pytest.raises(TimeoutError, match="goes on after"):
             process.wait(0.05)

@@ -1,4 +1,4 @@
-"""Programs in the record: each is a step, of which nobody knows what it has read and written."""
+"""Programs in the record: each is a step, of which it is not known what it has read and written."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ProgramOrder:
 class ProgramEnd:
     """How a program ended.
 
-    exit_code: None where a signal ended it, or nobody knows. killed_by: what ended it, if it did not exit: `signal
+    exit_code: None where a signal ended it, or it is not known. killed_by: what ended it, if it did not exit: `signal
     11`, `timeout`, `kill`, `rollback`, `jail`; empty if it exited. duration: seconds.
     """
 

@@ -120,7 +120,7 @@ class AgentCore:
         self._known, self._first = "", None
 
     def add_message(self, message: Message) -> None:
-        """Goes on with what somebody has said between tasks. A system message takes the place of the prompt until
+        """Goes on with what a caller has said between tasks. A system message takes the place of the prompt until
         the next task begins."""
         if message.role == "system":
             self._conversation.system = message.content

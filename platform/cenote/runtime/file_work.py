@@ -58,7 +58,7 @@ class FileEvent:
 
 
 def is_absolute(path: FilePath) -> bool:
-    """What is no path at all is for whoever checks it."""
+    """What is no path at all is left to the check of paths."""
     raw = os.fspath(path) if isinstance(path, str | bytes | os.PathLike) else ""
     return raw.startswith("/") if isinstance(raw, str) else raw.startswith(b"/")
 

@@ -425,7 +425,7 @@ class AsyncFileWatch:
 
 
 def result_is_of_close(result: ProcessResult) -> bool:
-    """Whether whoever watches has had enough."""
+    """Whether the watching client has closed it."""
     return result.killed_by == "kill"
 
 

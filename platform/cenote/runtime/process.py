@@ -73,7 +73,7 @@ class _Held:
 class Process(_Held):
     """A process that was spawned. Iterating over it gives `(stream, bytes)` as they come, until it has ended.
 
-    Output that nobody reads makes the process wait, once a mebibyte of it is there; `wait` reads it. Leaving a `with`
+    Output that is not read makes the process wait, once a mebibyte of it is there; `wait` reads it. Leaving a `with`
     block ends the process.
     """
 
@@ -248,7 +248,7 @@ class AsyncProcess(_Held):
                 await self._news.wait()
 
     def _wake(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop was closed; no caller waits any more
             self._loop.call_soon_threadsafe(self._news.set)
 
 
@@ -300,7 +300,7 @@ async def run_async(
 
     def wake() -> None:
         if feed.outcome is not None:
-            with contextlib.suppress(RuntimeError):  # the loop was closed; nobody waits any more
+            with contextlib.suppress(RuntimeError):  # the loop was closed; no caller waits any more
                 loop.call_soon_threadsafe(ended.set)
 
     feed.wakes(wake)

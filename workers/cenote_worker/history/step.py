@@ -11,7 +11,7 @@ from cenote_worker.trace import StepTrace
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded", "process"]
 """Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done
 before, of which the record was lost with another process: the number is that of the last such step; a process beside
-the namespace, of which nobody knows which files it has read and written."""
+the namespace, of which it is not known which files it has read and written."""
 
 StepStatus = Literal["ok", "failed", "rolled_back", "lost", "refused"]
 """failed: what it had done by then stays. rolled_back: the state is as it was before. lost: the jail is gone.

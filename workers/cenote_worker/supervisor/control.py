@@ -163,7 +163,7 @@ class ControlLine:
         return self._send("begin", descriptors)
 
     def end_program(self, program: int) -> None:
-        """Has its attendant killed, and all that nobody looks after then."""
+        """Has its attendant killed, and all that is left without an attendant then."""
         self._send("end_program", program=program)
 
     def read(self) -> None:

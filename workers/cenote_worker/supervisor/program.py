@@ -165,7 +165,7 @@ class Program:
         if self._over or self._reason or self._report is not None:
             return
         self._reason = reason
-        self._paused = False  # whoever does not read keeps nobody alive
+        self._paused = False  # a client that does not read keeps no process alive
         if not self._tell({"op": "kill"}):
             self._strike()
         self._call_in(KILL_SECONDS, self._end_harder)
@@ -260,7 +260,7 @@ class Program:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
             data = None
-        except OSError:  # of a terminal that nobody has any more
+        except OSError:  # of a terminal that is closed
             data = b""
         if data is None and self._report is None:
             return

@@ -36,7 +36,7 @@ from cenote_worker.zygote.worker_start import WorkerStart
 SPEC: Final = 0
 LINE: Final = 1
 STREAMS: Final = (2, 3, 4)
-"""What comes with the order for a program, in this order: what is to be begun; the line to whoever asked for it; what
+"""What comes with the order for a program, in this order: what is to be begun; the line to the caller; what
 the program has as its standard streams.
 """
 
@@ -145,7 +145,7 @@ class Attendant:
             time.sleep(_PAUSE)
 
     def _say(self, report: Command) -> None:
-        with suppress(OSError):  # whoever asked has gone
+        with suppress(OSError):  # the caller has gone
             self._line.send(json.dumps(report).encode(), socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT)
 
 
@@ -221,7 +221,7 @@ def _work_on_files(spec: ProgramSpec) -> int:
         code = carry_out(spec.files)
         sys.stdout.flush()
         return code
-    except BrokenPipeError:  # nobody wants more of it
+    except BrokenPipeError:  # the caller wants no more of it
         return 0
     except BaseException as error:  # noqa: BLE001  (as above)
         sys.excepthook(type(error), error, error.__traceback__)

@@ -39,7 +39,7 @@ def carry_out(work: Work) -> int:
     """The exit code."""
     try:
         _OPERATIONS[str(work["op"])](work)
-    except BrokenPipeError:  # nobody wants more of it
+    except BrokenPipeError:  # the caller wants no more of it
         return 0
     except OSError as error:
         _fail(error.errno or errno.EIO, error.strerror or str(error))
@@ -184,7 +184,7 @@ def _event(before: _Seen | None, now: _Seen | None) -> str | None:
 
 def _write(work: Work) -> None:
     """From standard input, whole or not at all, with the folders on the way to it. The end of the input is the end of
-    the file only where as much has come as was announced: else whoever sends has gone.
+    the file only where as much has come as was announced: else the sender has gone.
     """
     path, expected = _path(work), work.get("size")
     folder, name = os.path.split(path)

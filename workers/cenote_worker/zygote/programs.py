@@ -14,7 +14,7 @@ from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.zygote.strays import Birth, birth_at
 
 MOST: Final = 64
-"""At once. Each needs a process for its attendant, and descriptors of whoever asked for it."""
+"""At once. Each needs a process for its attendant, and descriptors of its caller."""
 
 Attend = Callable[[Sequence[int]], NoReturn]
 """What an attendant does with the descriptors that came for it."""

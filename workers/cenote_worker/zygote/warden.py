@@ -380,11 +380,11 @@ def _begin_program(state: Watch, asked: int, descriptors: list[int]) -> None:
 
 
 def _end_program(state: Watch, pid: int, status: int) -> None:
-    """An attendant has ended. One that was killed has left a program to nobody: then what nobody looks after ends."""
+    """An attendant has ended. One that was killed has left its program alone: what has no attendant then ends."""
     number, born = state.programs.forget(pid)
     if status == 0:
         return
-    _listen(state, _MESSAGES_PER_TURN)  # of copies, which somebody looks after
+    _listen(state, _MESSAGES_PER_TURN)  # of copies, which the warden looks after
     end_unattended(born, {state.worker, *state.shelf.pids, *state.programs.attendants})
     say(state, {"op": "unattended", "id": number, "cause": ""})
 
