@@ -185,7 +185,7 @@ def test_the_streams_by_themselves(strict: PythonRuntime) -> None:
 def test_a_slow_reader_makes_only_its_program_wait(strict: PythonRuntime) -> None:
     """It is not read beyond a bound, and nothing is lost when it is read at last."""
     with strict.spawn("head -c 20000000 /dev/zero; echo > done") as process:
-        until(lambda: process._feed._size > 2**20)
+        until(lambda: process._feed._backlog.stopped)
         assert "no\n" == strict.run("test -e done && echo yes || echo no").stdout
         assert "2" == strict.execute("1 + 1").value
         assert 20_000_000 == len(process.stdout.read())
@@ -194,7 +194,7 @@ def test_a_slow_reader_makes_only_its_program_wait(strict: PythonRuntime) -> Non
 
 def test_a_kill_needs_no_reader(anywhere: PythonRuntime) -> None:
     with anywhere.spawn("cat /dev/zero") as process:
-        until(lambda: process._feed._stopped)
+        until(lambda: process._feed._backlog.stopped)
     assert "kill" == process.wait(PATIENCE).killed_by
 
 

@@ -72,7 +72,7 @@ def test_much_in_and_out(runtime: PythonRuntime) -> None:
 def test_a_kill_needs_no_reader(runtime: PythonRuntime) -> None:
     """Whatever waits to be read, and to be written."""
     with runtime.spawn("cat /dev/zero") as process:
-        until(lambda: process._feed._stopped)
+        until(lambda: process._feed._backlog.stopped)
     assert "kill" == process.wait(PATIENCE).killed_by
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Final
 
 from cenote_security.errors import UsageError
+from cenote_worker.backlog import Backlog
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.edge import FileReply, ValueReply
 from cenote_worker.supervisor.requests import Outcome, SharedReply
@@ -21,32 +21,8 @@ OnOutput = Callable[[StreamName, str], None]
 LOOK_UP: Final = 0.25
 """Seconds that a thread sleeps at most: a Ctrl-C that arrives just before it goes to sleep does not wake it."""
 
-BACKLOG = 1 << 20
+BACKLOG: Final = 1 << 20
 """Characters of output that may wait for a slow `on_output` before the jail is made to wait."""
-
-
-class _Backlog:
-    """Counts what was handed over and not yet consumed."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._size = 0
-        self._stopped = False
-
-    def add(self, size: int) -> bool:
-        """False when the producer has to stop."""
-        with self._lock:
-            self._size += size
-            self._stopped = self._size > BACKLOG
-            return not self._stopped
-
-    def take(self, size: int) -> bool:
-        """True when a stopped producer may go on."""
-        with self._lock:
-            self._size -= size
-            resumed = self._stopped and self._size <= BACKLOG // 2
-            self._stopped = self._stopped and not resumed
-            return resumed
 
 
 def _checked(on_output: OnOutput | None) -> OnOutput | None:
@@ -63,7 +39,7 @@ class BlockingListener:
 
     def __init__(self, on_output: OnOutput | None = None) -> None:
         self._queue: SimpleQueue[Outcome | tuple[StreamName, str]] = SimpleQueue()
-        self._backlog = _Backlog()
+        self._backlog = Backlog(BACKLOG)
         self._on_output = _checked(on_output)
 
     def output(self, stream: StreamName, text: str) -> bool:
@@ -100,7 +76,7 @@ class AsyncListener:
     def __init__(self, resume: Callable[[], None], on_output: OnOutput | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[Outcome] = self._loop.create_future()
-        self._backlog = _Backlog()
+        self._backlog = Backlog(BACKLOG)
         self._resume = resume
         self._on_output = _checked(on_output)
 

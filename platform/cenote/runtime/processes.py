@@ -13,6 +13,7 @@ from typing import Final
 
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
+from cenote_worker.backlog import Backlog
 from cenote_worker.programs import KeptOutput, ProgramEnd, ProgramOrder, ProgramSpec
 from cenote_worker.results import StreamName
 from cenote_worker.supervisor.program import ProgramHandle
@@ -75,8 +76,7 @@ class ProcessFeed:
         self._kept = None if keep is None else {"stdout": KeptOutput(keep), "stderr": KeptOutput(keep)}
         self._waiting: dict[StreamName, deque[tuple[int, bytes]]] = {"stdout": deque(), "stderr": deque()}
         self._number = 0
-        self._size = 0
-        self._stopped = False
+        self._backlog = Backlog(BACKLOG)
         self._wake: Callable[[], None] | None = None
         self.pid = 0
         self.outcome: ProgramEnd | Exception | None = None
@@ -100,9 +100,7 @@ class ProcessFeed:
                 return True
             self._number += 1
             self._waiting[stream].append((self._number, data))
-            self._size += len(data)
-            self._stopped = self._size > BACKLOG
-            goes_on = not self._stopped
+            goes_on = self._backlog.add(len(data))
         self._news()
         return goes_on
 
@@ -127,10 +125,7 @@ class ProcessFeed:
                 return None, False
             stream = min(there, key=lambda each: self._waiting[each][0][0])
             _, data = self._waiting[stream].popleft()
-            self._size -= len(data)
-            resumed = self._stopped and self._size <= BACKLOG // 2
-            self._stopped = self._stopped and not resumed
-            return (stream, data), resumed
+            return (stream, data), self._backlog.take(len(data))
 
     def has(self, *streams: StreamName) -> bool:
         """Whether `take` would give anything."""

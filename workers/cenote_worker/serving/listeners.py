@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
+from cenote_worker.backlog import Backlog
 from cenote_worker.results import StreamName
 from cenote_worker.serving.limits import WINDOW
 from cenote_worker.supervisor.requests import Outcome
@@ -52,9 +53,8 @@ class CellListener:
         self._lock = threading.Lock()
         self._pieces: list[tuple[StreamName, str]] = []
         self._taken = heard
-        self._end = heard
         self._heard = heard
-        self._stopped = False
+        self._backlog = Backlog(WINDOW)
         self._muted = False
 
     # -- on any thread --
@@ -63,7 +63,6 @@ class CellListener:
         """So much of the output is not there any more: the next position shows the gap."""
         with self._lock:
             self._taken += characters
-            self._end += characters
             self._heard += characters
 
     def output(self, stream: StreamName, text: str) -> bool:
@@ -72,9 +71,7 @@ class CellListener:
                 return True
             first = not self._pieces
             self._pieces.append((stream, text))
-            self._end += len(text)
-            self._stopped = self._end - self._heard > WINDOW
-            going = not self._stopped
+            going = self._backlog.add(len(text))
         if first:
             post(self._loop, self._printed)
         return going
@@ -99,18 +96,15 @@ class CellListener:
     def hear(self, position: int) -> bool:
         """The client has the output up to `position`. True when a jail that was made to wait may go on."""
         with self._lock:
-            self._heard = max(self._heard, min(position, self._taken))
-            resumed = self._stopped and self._end - self._heard <= WINDOW // 2
-            self._stopped = self._stopped and not resumed
-            return resumed
+            before, self._heard = self._heard, max(self._heard, min(position, self._taken))
+            return self._backlog.take(self._heard - before)
 
     def mute(self) -> bool:
         """Nobody reads any more. True when a jail was made to wait."""
         with self._lock:
             self._muted = True
             self._pieces.clear()
-            stopped, self._stopped = self._stopped, False
-            return stopped
+            return self._backlog.clear()
 
 
 def post(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections import deque
 from typing import Final
 
@@ -12,6 +11,7 @@ from google.protobuf.message import DecodeError
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import ProtocolViolation, UnavailableError
+from cenote_worker.backlog import Backlog
 from cenote_worker.programs import ProgramEnd, ProgramOrder
 from cenote_worker.results import StreamName
 from cenote_worker.serving.client import Client
@@ -52,10 +52,8 @@ class ServedProcess:
         self._rights = rights
         self._context = context
         self._filled = asyncio.Event()
-        self._lock = threading.Lock()
         self._out = deque[runtime_pb2.ProcessOutput]()
-        self._size = 0
-        self._stopped = False
+        self._backlog = Backlog(ROOM)
         self._input = 0
         self._outcome: ProgramEnd | Exception | None = None
         self._handle: ProgramHandle | None = None
@@ -108,24 +106,21 @@ class ServedProcess:
     # -- ProgramListener, on the reactor's thread --
 
     def started(self, pid: int) -> None:
-        self._put(runtime_pb2.ProcessOutput(started=pid), 0)
+        self._put(runtime_pb2.ProcessOutput(started=pid))
 
     def output(self, stream: StreamName, data: bytes) -> bool:
         out = runtime_pb2.ProcessOutput(stdout=data) if stream == "stdout" else None
-        return self._put(out or runtime_pb2.ProcessOutput(stderr=data), len(data))
+        goes_on = self._backlog.add(len(data))
+        self._put(out or runtime_pb2.ProcessOutput(stderr=data))
+        return goes_on
 
     def ended(self, outcome: ProgramEnd | Exception) -> None:
         self._outcome = outcome
         post(self._served.loop, self._filled.set)
 
-    def _put(self, message: runtime_pb2.ProcessOutput, size: int) -> bool:
-        with self._lock:
-            self._out.append(message)
-            self._size += size
-            self._stopped = self._size > ROOM
-            goes_on = not self._stopped
+    def _put(self, message: runtime_pb2.ProcessOutput) -> None:
+        self._out.append(message)
         post(self._served.loop, self._filled.set)
-        return goes_on
 
     # -- the stream --
 
@@ -147,14 +142,10 @@ class ServedProcess:
             raise self._outcome
 
     def _next(self, handle: ProgramHandle) -> runtime_pb2.ProcessOutput | None:
-        with self._lock:
-            if not self._out:
-                return None
-            message = self._out.popleft()
-            self._size -= len(message.stdout) + len(message.stderr)
-            resumed = self._stopped and self._size <= ROOM // 2
-            self._stopped = self._stopped and not resumed
-        if resumed:
+        if not self._out:
+            return None
+        message = self._out.popleft()
+        if (size := len(message.stdout) + len(message.stderr)) and self._backlog.take(size):
             handle.resume()
         return message
 
@@ -188,7 +179,7 @@ class ServedProcess:
 
     def _taken(self, size: int, error: Exception | None) -> None:
         self._input -= size
-        self._put(runtime_pb2.ProcessOutput(taken=refusal(error)), 0)
+        self._put(runtime_pb2.ProcessOutput(taken=refusal(error)))
 
 
 async def _read(context: Context) -> runtime_pb2.ProcessInput | None:
