@@ -16,8 +16,9 @@ from cenote.doors.e2b.envd import E2bProcesses, failed
 from cenote.doors.e2b.files import E2bFiles
 from cenote.doors.e2b.interpreter import E2bInterpreter
 from cenote.doors.e2b.sandboxes import E2bSandbox, E2bSandboxes
+from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import NotOpenError
-from cenote_security.errors import CenoteError, UsageError
+from cenote_security.errors import CenoteError
 
 Serve = Callable[[E2bSandbox, Request], Awaitable[Response]]
 
@@ -68,7 +69,7 @@ class E2bPorts:
             try:
                 return await serve(sandbox, request)
             except ValidationError as error:
-                return refused(UsageError(f"the request does not fit: {error.errors()[0]['msg']}"))
+                return refused(misfit("the request does", error))
             except CenoteError as error:
                 return refused(error)
 
