@@ -12,7 +12,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = sorted(
     path
     for folder in (".", "docs", "examples", "benchmarks", "deploy", "security")
-    for path in (ROOT / folder).glob("*.md")
+    for path in (ROOT / folder).glob("*.md" if folder != "docs" else "**/*.md")
 )
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PUBLIC = {

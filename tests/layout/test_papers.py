@@ -1,0 +1,85 @@
+"""Papers are short and true: sizes, paths and words of README, ARCHITECTURE, CONTRIBUTING, SECURITY and docs/."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+ARCHITECTURE: Final = ROOT / "ARCHITECTURE.md"
+DECISIONS: Final = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
+PAPERS: Final = [
+    *(ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+]
+PACKAGES: Final = ("platform/cenote", "workers/cenote_worker", "security/cenote_security")
+QUOTED: Final = re.compile(r"`([^`\n]+)`")
+PATH: Final = re.compile(r"[\w.-]+(/[\w.*-]+)*/?")
+SUFFIX: Final = re.compile(r"\.(py|md|proto|toml|yaml)$")
+
+
+def is_path(text: str) -> bool:
+    return PATH.fullmatch(text) is not None and ("/" in text or SUFFIX.search(text) is not None)
+
+
+def paths(paper: Path) -> set[str]:
+    return {text for text in QUOTED.findall(paper.read_text(encoding="utf-8")) if is_path(text)}
+
+
+def exists(path: str) -> bool:
+    """At the root or in one of the packages; a pattern names at least one file."""
+    folders = (ROOT, *(ROOT / package for package in PACKAGES))
+    return any(
+        any(folder.glob(path.rstrip("/") if "/" in path or "*" not in path else f"**/{path}"))
+        for folder in folders
+    )
+
+
+def test_the_architecture_is_read_in_ten_minutes() -> None:
+    """At most 12 KiB."""
+    assert len(ARCHITECTURE.read_bytes()) <= 12 * 1024
+
+
+def test_the_architecture_names_paths_that_exist() -> None:
+    """Each path, of a file or of a folder; and there are many of them."""
+    named = paths(ARCHITECTURE)
+    assert [] == sorted(path for path in named if not exists(path))
+    assert len(named) > 80
+
+
+def test_decisions_name_files_that_exist() -> None:
+    """A path of a decision is the end of a tracked file's path, or a folder of one."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    tracked = [f"/{line}" for line in listed.splitlines()]
+
+    def is_there(path: str) -> bool:
+        wanted = f"/{path}"
+        return any(line.endswith(wanted) or f"{wanted.rstrip('/')}/" in line for line in tracked)
+
+    missing = {page.name: sorted(each for each in paths(page) if not is_there(each)) for page in DECISIONS}
+    assert {} == {page: found for page, found in missing.items() if found}
+
+
+@pytest.mark.parametrize("page", DECISIONS, ids=lambda page: page.stem)
+def test_a_decision_is_short_and_in_order(page: Path) -> None:
+    """At most 3 KiB: context, decision, consequences; its number is in its heading, and it is in the list."""
+    text = page.read_text(encoding="utf-8")
+    headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    assert ["Context", "Decision", "Consequences"] == headings[:3]
+    assert len(text.encode()) <= 3 * 1024
+    assert text.startswith(f"# {page.name[:3]}: ")
+    assert f"]({page.name})" in (page.parent / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_glossary_has_at_most_forty_words() -> None:
+    """A word more takes one that goes; each has a meaning of one or two sentences, and stands once."""
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (.+) \|$", text, re.MULTILINE)[1:]
+    words = [word for word, _ in rows]
+    assert 20 < len(words) <= 40
+    assert sorted(set(words)) == sorted(words)
+    assert [] == [word for word, meaning in rows if not 1 <= len(re.findall(r"[.](?= |$)", meaning)) <= 3]
