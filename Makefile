@@ -5,6 +5,7 @@
 #   make test                      the test suite; test-long adds the tests that take minutes
 #   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
+#   make docs                      the site of docs/ with the API reference, in site/ (own environment); a broken link fails
 #   make bench                     benchmarks against other runtimes (own environment)
 #   make clean                     removes what these targets made
 #
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated bench clean
+.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated docs bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -79,9 +80,16 @@ generated: environment-check
 	$(BIN)/python scripts/generate_protos.py --check
 	$(BIN)/python scripts/option_tables.py --check
 
+DOCS := .venv-docs
+
+docs:
+	@scripts/environment $(DOCS) $(PYTHON) - docs
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet
+	@echo "site/index.html"
+
 bench:
 	@PYTHON=$(PYTHON) benchmarks/run $(ARGS)
 
 clean:
-	rm -rf .venv .venv-* dist demo-output benchmarks/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-* dist site demo-output benchmarks/results .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find platform workers security protos tests examples benchmarks scripts -name __pycache__ -prune -exec rm -rf {} +
