@@ -22,6 +22,32 @@ PATH: Final = re.compile(r"[\w.-]+(/[\w.*-]+)*/?")
 SUFFIX: Final = re.compile(r"\.(py|md|proto|toml|yaml)$")
 
 
+AVOIDED: Final = {
+    "whoever": "the role: the caller, the owner, a client",
+    "nobody": "no client, no process; or the passive",
+    "somebody": "the role",
+    "anybody": "the role",
+    "everybody": "all clients, all processes",
+    "behind": "after",
+    "told": "is shown, gets a notice, an error says",
+    "of today": "current",
+    "goes? on": "continues",
+    "going on": "continues",
+    "gone on": "continued",
+    "in place of": "instead of",
+    "one's own": "your own",
+    "as ever": "as before",
+    "anew": "again",
+    "to be had": "available",
+    "under way with": "working on",
+    "comes? to nobody": "is unknown",
+    "that there (?:is|are)\\b(?=[.,;:])": "the existing ones",
+    "has not to be": "need not be",
+}
+"""Words to avoid, and what to write."""
+CODE: Final = re.compile(r"```(?:text|console)?\n.*?```|`[^`\n]+`", re.DOTALL)
+
+
 def is_path(text: str) -> bool:
     return PATH.fullmatch(text) is not None and ("/" in text or SUFFIX.search(text) is not None)
 
@@ -83,3 +109,26 @@ def test_the_glossary_has_at_most_forty_words() -> None:
     assert 20 < len(words) <= 40
     assert sorted(set(words)) == sorted(words)
     assert [] == [word for word, meaning in rows if not 1 <= len(re.findall(r"[.](?= |$)", meaning)) <= 3]
+
+
+@pytest.mark.parametrize("paper", PAPERS, ids=lambda paper: str(paper.relative_to(ROOT)))
+def test_papers_use_the_usual_words(paper: Path) -> None:
+    """Text, tables and comments of examples; not what commands print, nor names in code."""
+    text = CODE.sub(lambda code: "\n" * code[0].count("\n"), paper.read_text(encoding="utf-8"))
+    found = [
+        f"{text.count(chr(10), 0, match.start()) + 1}: {match[0]!r}; write: {instead}"
+        for word, instead in AVOIDED.items()
+        for match in re.finditer(rf"(?<![\w-]){word}(?![\w-])", text, re.IGNORECASE)
+    ]
+    assert [] == found
+
+
+def test_avoided_words_are_found() -> None:
+    """The list finds what it is for, and lets other words with the same letters pass."""
+    found = {
+        word
+        for word in AVOIDED
+        if re.search(rf"(?<![\w-]){word}(?![\w-])", "nobody goes on behind it, as ever")
+    }
+    assert {"nobody", "goes? on", "behind", "as ever"} == found
+    assert not any(re.search(rf"(?<![\w-]){word}(?![\w-])", "untold renewal, ongoing") for word in AVOIDED)
