@@ -37,6 +37,9 @@ MODULES: Final = (
 """The public modules, each of which has a page of the reference."""
 LINK: Final = re.compile(r"\[([^\]]+)\]\((?!\w+:)([^)#\s]+)(#[^)\s]*)?\)")
 
+FENCE: Final = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+INDENTED: Final = re.compile(r"^  (?=\S)", re.MULTILINE)
+
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Lists the pages of the reference and the decisions where the navigation leaves a place for them."""
@@ -74,7 +77,7 @@ def _linked(page: Path) -> list[Path]:
 
 
 def on_page_markdown(markdown: str, page: Page, **_rest: object) -> str:
-    """Links to folders, which a site does not have."""
+    """Links to folders, which a site does not have, and lists in lists, which Python's Markdown indents by four."""
     folder = (ROOT / page.file.src_uri).parent
 
     def link(match: re.Match[str]) -> str:
@@ -84,4 +87,5 @@ def on_page_markdown(markdown: str, page: Page, **_rest: object) -> str:
         index = f"{path.rstrip('/')}/README.md"
         return f"[{text}]({index})" if (folder / index).is_file() else text
 
-    return LINK.sub(link, markdown)
+    parts = FENCE.split(LINK.sub(link, markdown))  # every second one is a fence
+    return "".join(part if number % 2 else INDENTED.sub("    ", part) for number, part in enumerate(parts))
