@@ -19,7 +19,7 @@ from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UsageError
 from cenote_worker.checkpoints.errors import IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
-from cenote_worker.checkpoints.handover import HandedOver
+from cenote_worker.checkpoints.handover import HandedOver, Imaged
 from cenote_worker.checkpoints.state import index_for
 from cenote_worker.history.history import History
 from cenote_worker.hosted.fresh_jails import StartJail
@@ -28,7 +28,7 @@ from cenote_worker.hosted.rebuild_plans import plan_of
 from cenote_worker.hosted.rebuilding import Rebuilding
 from cenote_worker.hosted.refill import NoRefill
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.state_transfer import handed_over, put_whole
+from cenote_worker.hosted.state_transfer import handed_over, imaged, put_image, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import Carried
@@ -46,12 +46,14 @@ _AT_A_TIME: Final = 8
 class ForkOrder:
     """What branches begin with. at: a kept state, by step or label; None for the present one.
 
-    deterministic: they draw the random numbers that the source goes on to draw. partial: what can neither be copied
+    deterministic: they draw the random numbers that the source goes on to draw. exact: with an image of the process,
+    and nothing else will do. partial: what can neither be copied
     nor made again is left out; else nothing starts. patience: seconds for all of it; None to wait for cells that run.
     """
 
     at: int | str | None = None
     deterministic: bool = False
+    exact: bool = False
     partial: bool = False
     patience: float | None = None
 
@@ -123,12 +125,13 @@ class StateCopy:
         self._held, self._head = self._taken()
         self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
-    def _taken(self) -> tuple[HandedOver, int]:
+    def _taken(self) -> tuple[HandedOver | Imaged, int]:
         source, order = self._source, self._order
+        take = imaged if order.exact else handed_over
         if order.at is None:
-            return handed_over(source, source.started(), order.patience)
+            return take(source, source.started(), order.patience)
         with visiting(source, order.at):
-            return handed_over(source, source.started(), order.patience)
+            return take(source, source.started(), order.patience)
 
     @property
     def point(self) -> ForkPoint:
@@ -178,6 +181,11 @@ class StateCopy:
 
         Raises IncompleteForkError, UnavailableError.
         """
+        if isinstance(self._held, Imaged):
+            anew = not self._order.deterministic
+            put_image(supervisor, self._held, draw_anew=anew, patience=self._patience())
+            branch.carried = Carried(how="exact", missing=self.missing)
+            return
         line = self._plan.line
         made = self._made_again(branch, supervisor, line) if line is not None else ()
         differing = self._put(supervisor, self._end(made))

@@ -49,6 +49,7 @@ def fork_request(
         names=names,
         lease=lease,
         deterministic=order.deterministic,
+        exact=order.exact,
         partial=order.partial,
     )
     if isinstance(order.at, str):
