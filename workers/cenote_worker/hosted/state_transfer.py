@@ -8,6 +8,7 @@ import time
 from functools import partial
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.checkpoint_pb2 import ProcessOrder, RebuildGiven, RestoreEnd
 from cenote_security.errors import UnavailableError

@@ -131,12 +131,7 @@ class Checkpointing:
         """live: the process whose state it is."""
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
-                state = make(
-                    checkpoint_pb2.State,
-                    step=self._step,
-                    python=platform.python_version(),
-                    machine=platform.machine(),
-                )
+                state = self._nothing()
                 self._ship_files(shipment, state)
                 tell()
                 self._ship_process(shipment, state, process)
@@ -148,6 +143,11 @@ class Checkpointing:
                 raise
             except Exception as error:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
+
+    def _nothing(self) -> checkpoint_pb2.State:
+        """A state that has nothing yet."""
+        python, machine = platform.python_version(), platform.machine()
+        return make(checkpoint_pb2.State, step=self._step, python=python, machine=machine)
 
     def ship_image(
         self, sock: socket.socket, tell: Callable[[], None], severed: Collection[str]
@@ -161,7 +161,7 @@ class Checkpointing:
         given: tuple[int, ...] | None = None
         with suppress(BrokenPipeError, ConnectionResetError):
             try:
-                state = make(checkpoint_pb2.State, step=self._step)
+                state = self._nothing()
                 self._ship_files(way, state)
                 tell()
                 for name in severed:

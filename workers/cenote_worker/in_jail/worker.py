@@ -377,7 +377,10 @@ class Worker:
     def _make_image(self, descriptors: list[int]) -> None:
         """Raises NotCopied, OSError."""
         with socket_of(descriptors.pop(0)) as sock:
-            given = self._copies.image(lambda tell: self._checkpointing.ship_image(sock, tell, self._severed()))
+            way = sock.fileno()
+            given = self._copies.image(
+                lambda tell: self._checkpointing.ship_image(sock, tell, self._severed()), way
+            )
         if given is None:
             self._resume()
             return

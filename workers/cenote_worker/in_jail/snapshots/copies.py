@@ -186,13 +186,15 @@ class Copies:
         """Something is asked that may make another state of the one that the worker began with."""
         self._is_beginning = False
 
-    def image(self, write: Callable[[Callable[[], None]], tuple[int, ...] | None]) -> tuple[int, ...] | None:
+    def image(
+        self, write: Callable[[Callable[[], None]], tuple[int, ...] | None], way: int
+    ) -> tuple[int, ...] | None:
         """Has a copy of this process write itself. None as soon as the copy needs nothing more of this process.
 
         In another process that has become what was written: the descriptors that it was given for what is to be
         read there, after those for the links that `keep` names beyond the streams and the line of requests.
 
-        write: the copy's work; it is given what lets this process go on, and gives None in the copy, else those
+        way: the descriptor on which the copy speaks. write: its work; it is given what lets this process go on, and gives None in the copy, else those
         descriptors. Raises NotCopied, OSError.
         """
         self._quiet()
@@ -200,8 +202,8 @@ class Copies:
             raise NotCopied(f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON])
         self._pools = self._safety.idle
         self._imported.settle()
-        holdings = self._holdings()
-        kept = frozenset((*self._kept(), *holdings.links, *holdings.positions))
+        holdings = Holdings.now((*self._kept(), way))
+        kept = frozenset((way, *self._kept(), *holdings.links, *holdings.positions))
         others = frozenset(number for number in descriptors() if number not in kept and _is_open(number))
         spent = int(time.process_time() * 1e6)
         waiting, telling = os.pipe2(os.O_CLOEXEC)
