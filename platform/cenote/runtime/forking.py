@@ -34,7 +34,7 @@ def fork(
     count: int,
     *,
     deterministic: bool,
-    exact: bool,
+    exact: bool = False,
     partial: bool,
     name: str | None = None,
 ) -> list[RuntimeCore]:

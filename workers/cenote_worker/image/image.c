@@ -530,7 +530,9 @@ __attribute__((noreturn)) static void become(const struct arena *a) {
     if (a->rseq) MUST(sys(rseq, a->rseq, a->rseq_size, RSEQ_FLAG_UNREGISTER, RSEQ_SIGNATURE));
     sys(set_robust_list, 0, 24);
     for (uint64_t i = 0; i < a->gone_count; i++) MUST(sys(munmap, a->gone[i].start, a->gone[i].end - a->gone[i].start));
+    uint64_t brk = sys(brk, 0);
     if ((uint64_t)sys(brk, h->brk) != h->brk) MUST(-ENOMEM);
+    if (brk < h->brk) MUST(sys(munmap, up(brk), up(h->brk) - up(brk))); /* the image may have holes there */
     map_regions(a);
     fill_regions(a);
     for (uint64_t i = 0; i < a->made_count; i++) if (a->made[i].fd >= 0) sys(close, a->made[i].fd);
