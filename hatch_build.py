@@ -39,7 +39,17 @@ def compile_to(target: Path) -> None:
     with tempfile.TemporaryDirectory() as cache:
         environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": cache, "ZIG_LOCAL_CACHE_DIR": cache}
         # By a relative path, which is in the file otherwise.
-        command = [sys.executable, "-m", "ziglang", "cc", *FLAGS, *kernel, "-o", str(target.resolve()), "image.c"]
+        command = [
+            sys.executable,
+            "-m",
+            "ziglang",
+            "cc",
+            *FLAGS,
+            *kernel,
+            "-o",
+            str(target.resolve()),
+            "image.c",
+        ]
         subprocess.run(command, check=True, cwd=FOLDER, env=environment)
 
 

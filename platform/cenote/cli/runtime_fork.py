@@ -40,11 +40,6 @@ def add_to(verbs: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
         help="draw the random numbers that the runtime goes on to draw",
     )
     parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="with an image of its process: nothing goes by value, nothing is made again",
-    )
-    parser.add_argument(
         "--partial",
         action="store_true",
         help="without what cannot come along, which is named else",
@@ -72,11 +67,6 @@ def _request(arguments: argparse.Namespace) -> platform_pb2.ForkRuntimeRequest:
     from cenote_worker.hosted.branching import ForkOrder, branch_names, check_count
 
     check_count(arguments.count)
-    order = ForkOrder(
-        at=arguments.step,
-        deterministic=arguments.deterministic,
-        exact=arguments.exact,
-        partial=arguments.partial,
-    )
+    order = ForkOrder(at=arguments.step, deterministic=arguments.deterministic, partial=arguments.partial)
     names = branch_names(arguments.called, arguments.count)
     return fork_request(arguments.name, order, arguments.count, names, lease=0.0)

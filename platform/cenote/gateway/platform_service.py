@@ -228,11 +228,7 @@ def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkWis
     return ForkWish(
         name=parent,
         order=ForkOrder(
-            at=at,
-            deterministic=request.deterministic,
-            exact=request.exact,
-            partial=request.partial,
-            patience=FORK_SECONDS,
+            at=at, deterministic=request.deterministic, partial=request.partial, patience=FORK_SECONDS
         ),
         count=request.count or 1,
         names=tuple(request.names),

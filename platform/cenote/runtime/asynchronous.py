@@ -261,7 +261,6 @@ class AsyncPythonRuntime(RuntimeFace):
         count: Literal[1] = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self: ...
@@ -273,7 +272,6 @@ class AsyncPythonRuntime(RuntimeFace):
         *,
         count: Several,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> list[Self]: ...
@@ -285,7 +283,6 @@ class AsyncPythonRuntime(RuntimeFace):
         count: int = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self | list[Self]: ...
@@ -296,13 +293,12 @@ class AsyncPythonRuntime(RuntimeFace):
         count: int = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self | list[Self]:
         """Runtimes that begin with this one's state; see PythonRuntime.fork."""
         cores = await asyncio.to_thread(
-            fork, self.core, step, count, deterministic=deterministic, exact=exact, partial=partial, name=name
+            fork, self.core, step, count, deterministic=deterministic, partial=partial, name=name
         )
         made = [type(self).holding(core) for core in cores]
         return made[0] if count == 1 else made

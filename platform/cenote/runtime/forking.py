@@ -34,14 +34,13 @@ def fork(
     count: int,
     *,
     deterministic: bool,
-    exact: bool = False,
     partial: bool,
     name: str | None = None,
 ) -> list[RuntimeCore]:
     """So many running branches; see PythonRuntime.fork. Blocks."""
     check_count(count)
     at = None if step is None else key_of(step)
-    order = ForkOrder(at=at, deterministic=deterministic, exact=exact, partial=partial)
+    order = ForkOrder(at=at, deterministic=deterministic, partial=partial)
     backend, names = core.backend, branch_names(name, count)
     if isinstance(backend, HostedRuntime):
         return _forked_here(core, backend, order, names or [core.name] * count)

@@ -298,7 +298,6 @@ class PythonRuntime(RuntimeFace):
         count: Literal[1] = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self: ...
@@ -310,7 +309,6 @@ class PythonRuntime(RuntimeFace):
         *,
         count: Several,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> list[Self]: ...
@@ -322,7 +320,6 @@ class PythonRuntime(RuntimeFace):
         count: int = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self | list[Self]: ...
@@ -333,7 +330,6 @@ class PythonRuntime(RuntimeFace):
         count: int = 1,
         *,
         deterministic: bool = False,
-        exact: bool = False,
         partial: bool = False,
         name: str | None = None,
     ) -> Self | list[Self]:
@@ -358,7 +354,7 @@ class PythonRuntime(RuntimeFace):
         NotKeptError and UnavailableError for `step`; UsageError for an author who is attached. What a platform
         refuses, such as NameExistsError and QuotaExceededError, it refuses for all branches.
         """
-        cores = fork(self.core, step, count, deterministic=deterministic, exact=exact, partial=partial, name=name)
+        cores = fork(self.core, step, count, deterministic=deterministic, partial=partial, name=name)
         made = [type(self).holding(core) for core in cores]
         return made[0] if count == 1 else made
 

@@ -401,7 +401,6 @@ class ForkRuntimeRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     DETERMINISTIC_FIELD_NUMBER: _builtins.int
     PARTIAL_FIELD_NUMBER: _builtins.int
-    EXACT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """A name, or an id."""
     step: _builtins.int
@@ -415,8 +414,6 @@ class ForkRuntimeRequest(_message.Message):
     """They draw the random numbers that the runtime goes on to draw."""
     partial: _builtins.bool
     """They begin without what can neither be copied nor made again; else that is refused."""
-    exact: _builtins.bool
-    """They begin with an image of the process; where that cannot be had, they do not begin."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of the branches, one each; none: made up from the name of the runtime."""
@@ -433,11 +430,10 @@ class ForkRuntimeRequest(_message.Message):
         key: _builtins.str = ...,
         deterministic: _builtins.bool = ...,
         partial: _builtins.bool = ...,
-        exact: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "state", b"state", "step", b"step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deterministic", b"deterministic", "exact", b"exact", "key", b"key", "label", b"label", "lease", b"lease", "name", b"name", "names", b"names", "partial", b"partial", "state", b"state", "step", b"step"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "deterministic", b"deterministic", "key", b"key", "label", b"label", "lease", b"lease", "name", b"name", "names", b"names", "partial", b"partial", "state", b"state", "step", b"step"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_state: _TypeAlias = _typing.Literal["step", "label"]  # noqa: Y015
     _WhichOneofArgType_state: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015

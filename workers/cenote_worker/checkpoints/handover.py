@@ -18,6 +18,7 @@ from cenote_security.printable import printable
 from cenote_security.sealed import Room
 from cenote_worker.checkpoints.collector import CopyLine, parsed, stated
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.state import MAX_TEXT, State, parse_state
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
@@ -91,11 +92,16 @@ class Receiver:
         with self._reading():
             return self._handed_over(self._stated())
 
-    def receive_image(self) -> Imaged:
-        """The same of an image. What is in it is for the jail that becomes it to look at."""
+    def receive_image(self, *, partial: bool) -> Imaged:
+        """The same of an image. What is in it is for the jail that becomes it to look at.
+
+        partial: what it lacks does not matter; else that is refused.
+        """
         with self._reading():
             message = self._stated()
             files, given = self._files(message), len(self._rooms)
+            if (missing := missing_of(files)) and not partial:
+                raise CheckpointRefusedError(missing[0])
             while not self._is_written:
                 self._take(self._line.next())
             if len(self._rooms) != given + 1:

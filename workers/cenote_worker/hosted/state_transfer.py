@@ -82,15 +82,18 @@ def handed_over(
 
 
 def imaged(
-    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None
+    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None, *, partial: bool = False
 ) -> tuple[Imaged, int]:
-    """As `handed_over`, the process of that jail itself, with the files that go with it."""
+    """As `handed_over`, the process of that jail itself, with the files that go with it.
+
+    partial: it may lack something; else that is refused before anything is written.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
     form = jail_pb2.MakeCheckpoint.IMAGE
     supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    received = Receiver(ours, limit, None, answer.given_up, supervisor.sparing).receive_image()
+    received = Receiver(ours, limit, None, answer.given_up, supervisor.sparing).receive_image(partial=partial)
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         received.close()

@@ -33,8 +33,9 @@
 #define MAX_FILES 1024ul
 #define MAX_TEXT (4ul << 20)
 #define MAX_PASSED 4
+#define SLACK (256 * PAGE) /* what a process may come to have between the count and the writing */
 /* Shorter runs are read. A mapping costs a region of memory, of which a process may have 65,530. */
-#define MAPPED_RUN 64
+#define MAPPED_RUN 16
 #define LONGEST_SCAN 512 /* entries of pagemap that are read at once */
 
 /* PLAIN: memory, that of files without a name too. COMMON: of the zygote's memory files, see `zygote/common_heap_unsafe`. */
@@ -299,7 +300,7 @@ static long write_region(struct writer *w, struct region *r) {
             if (!r->whole && (!(entry & (IS_PRESENT | IS_SWAPPED)) || entry & IS_OF_FILE)) continue;
             if (closed) TRY(sys(mprotect, r->start, r->end - r->start, r->access | PROT_READ));
             closed = 0;
-            if (!may_be_zero || !is_zero((void *)page)) TRY(add_page(w, page));
+            if (w->fd < 0 || !may_be_zero || !is_zero((void *)page)) TRY(add_page(w, page));
         }
     }
     r->written = w->written != before;
@@ -329,7 +330,7 @@ EXPORT long image_size(void) {
     long result = look(t);
     struct writer w = {.t = t, .fd = -1};
     if (!FAILED(result)) result = write_regions(&w);
-    if (!FAILED(result)) result = w.written + table_size(&t->head) + MAX_TEXT / 4 + 1024 * PAGE;
+    if (!FAILED(result)) result = w.written + table_size(&t->head) + SLACK;
     sys(munmap, t, sizeof *t);
     return result;
 }

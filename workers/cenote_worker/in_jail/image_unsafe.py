@@ -72,7 +72,9 @@ def become(file: int, fixed: int, given: tuple[int, ...]) -> None:
 
 def _there() -> ctypes.PyDLL:
     if _library is None:
-        raise OSError(errno.ENOSYS, "this installation has no images of processes: they are built for x86-64 only")
+        raise OSError(
+            errno.ENOSYS, "this installation has no images of processes: they are built for x86-64 only"
+        )
     return _library
 
 

@@ -49,7 +49,6 @@ def fork_request(
         names=names,
         lease=lease,
         deterministic=order.deterministic,
-        exact=order.exact,
         partial=order.partial,
     )
     if isinstance(order.at, str):
