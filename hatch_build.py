@@ -1,9 +1,9 @@
-"""Builds the one compiled file, `workers/cenote_worker/image/image.c`, with the compiler that the `ziglang` wheel has.
+"""Builds the one compiled file, `workers/cenote_worker/image/image.c`, with the compiler of the `ziglang` wheel.
 
 So no machine needs a compiler of its own, and the same source gives the same bytes everywhere. The file uses no C
-library, and one wheel serves each Linux on x86-64. Elsewhere there is none, and `fork(exact=True)` is refused.
+library, and one wheel serves each Linux on x86-64. Elsewhere there is none, and forks go by value.
 
-    python hatch_build.py TARGET     builds it alone
+    python hatch_build.py [TARGET]     builds it alone
 """
 
 from __future__ import annotations
@@ -50,7 +50,11 @@ def compile_to(target: Path) -> None:
             str(target.resolve()),
             "image.c",
         ]
-        subprocess.run(command, check=True, cwd=FOLDER, env=environment)
+        subprocess.run(command, check=True, cwd=FOLDER, env=environment)  # noqa: S603
+
+
+def is_built() -> bool:
+    return LIBRARY.exists() and LIBRARY.stat().st_mtime >= (FOLDER / "image.c").stat().st_mtime
 
 
 def is_for_this_machine() -> bool:
@@ -71,9 +75,11 @@ else:
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
             if self.target_name != "wheel" or not is_for_this_machine():
                 return
-            compile_to(LIBRARY)
+            # A build without isolation takes what an editable install has built from this source.
+            if importlib.util.find_spec("ziglang") is not None or not is_built():
+                compile_to(LIBRARY)
             build_data["pure_python"], build_data["tag"] = False, TAG
 
 
 if __name__ == "__main__":
-    compile_to(Path(sys.argv[1]))
+    compile_to(Path(sys.argv[1]) if sys.argv[1:] else LIBRARY)

@@ -121,9 +121,9 @@ _Taken = tuple[HandedOver | Imaged, int, str]
 
 
 def _copy_of(source: HostedRuntime, patience: float | None, *, partial: bool, exact: bool) -> _Taken:
-    """As an image, where that can be had and lacks nothing; else by value, where steps may make again what is lacking.
+    """As an image, where that can be had and lacks nothing; else by value, where steps may make again what it lacks.
 
-    partial: what is lacking does not matter. exact: False if it is to be by value.
+    partial: it may lack something all the same. exact: False if it is to be by value.
     """
     supervisor = source.started()
     until = None if patience is None else time.monotonic() + patience

@@ -1,5 +1,4 @@
-"""This process as a file, and a file as this process; see `image/README.md`. Where that was not built, nothing is refused
-but this."""
+"""This process as a file, and a file as this process; see `image/README.md`. It is not built for each machine."""
 
 from __future__ import annotations
 

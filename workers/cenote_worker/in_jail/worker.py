@@ -20,10 +20,10 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill, fill_error
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.in_jail import image_unsafe as image
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
-from cenote_worker.in_jail import image_unsafe as image
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
 from cenote_worker.in_jail.forking.native_threads import is_alone
 from cenote_worker.in_jail.forking.random_state import draw_anew, stir

@@ -47,7 +47,7 @@ from cenote_worker.in_jail.sockets import pair, socket_of
 
 __builtins__ = BUILTINS
 
-_fstat = os.fstat
+_fstat, _getcwd, _chdir = os.fstat, os.getcwd, os.chdir
 
 
 NO_LINE: Final = "this runtime keeps no snapshots"
@@ -66,6 +66,7 @@ _FORGOING_SECONDS: Final = 1.0
 _MAX_REASON: Final = 500
 
 _STREAMS: Final = 3
+"""Descriptors that `keep` begins with. The line of requests follows, then what else a copy holds on to."""
 
 
 class NotCopied(Exception):
@@ -189,13 +190,13 @@ class Copies:
     def image(
         self, write: Callable[[Callable[[], None]], tuple[int, ...] | None], way: int
     ) -> tuple[int, ...] | None:
-        """Has a copy of this process write itself. None as soon as the copy needs nothing more of this process.
+        """Has a copy of this process write itself. Gives None as soon as the copy needs nothing more of this process.
 
-        In another process that has become what was written: the descriptors that it was given for what is to be
-        read there, after those for the links that `keep` names beyond the streams and the line of requests.
+        In another process that has become what was written: the descriptors that it was given. The first is for the
+        caller; the others took the places of those that `keep` names beyond the streams and the line of requests.
 
-        way: the descriptor on which the copy speaks. write: its work; it is given what lets this process go on, and gives None in the copy, else those
-        descriptors. Raises NotCopied, OSError.
+        way: the descriptor on which the copy speaks. write: the copy's work; it is given what lets this process go
+        on, and gives None in the copy, else those descriptors. Raises NotCopied, OSError.
         """
         self._quiet()
         if reasons := self._safety.make_quiet():
@@ -226,11 +227,11 @@ class Copies:
         telling: int,
     ) -> tuple[int, ...]:
         """The life of a copy that writes itself. Returns in a process that has become it. spent: microseconds."""
-        given, collects, mask = None, gc.isenabled(), os.umask(0)
+        given, folder, collects, mask = None, "", gc.isenabled(), os.umask(0)
         with suppress(BaseException):
             os.umask(mask)
             gc.disable()  # a look at all objects would write to the pages of all
-            folder = os.getcwd()
+            folder = _getcwd()
             holdings.sever()
             parting.done()
             given = write(lambda: os.close(telling))
@@ -239,15 +240,15 @@ class Copies:
         if collects:
             gc.enable()
         os.umask(mask)
-        with suppress(OSError):
-            os.chdir(folder)
+        with suppress(OSError):  # it had been removed, or was none of the jail's own
+            _chdir(folder)
         self._withheld.make_up()
         self._pools.part()
         processor_time.go_on(spent, self._namespace)
         links = self._keep()[_STREAMS + 1 :]
-        for number, wanted in zip(given[1:], links, strict=False):
-            os.dup2(number, wanted, inheritable=False)
-            os.close(number)
+        for come, wanted in zip(given[1:], links, strict=False):
+            os.dup2(come, wanted, inheritable=False)
+            os.close(come)
         unlinked = frozenset(links[len(given) - 1 :])
         lost = holdings.bring(others | unlinked)
         self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost

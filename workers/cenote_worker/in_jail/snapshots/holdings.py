@@ -62,7 +62,7 @@ class Holdings:
         _end_dead(self.links)
 
     def bring(self, others: Collection[int]) -> frozenset[int]:
-        """In another jail, where files that were found there are open again. others: descriptors that are none of these.
+        """In another jail, where files that were found there are open again. others: descriptors that are no files.
 
         Gives those that are of no use here, which are dead ends then, and those whose locks somebody else has.
         """
