@@ -212,19 +212,19 @@ def test_what_is_secret_never_repeats(make: Make, fork: Fork, deterministic: boo
         assert 4 == len(set(secrets))
 
 
-def test_what_is_at_one_runtime_only_is_named(make: Make, fork: Fork) -> None:
-    """Such as a connection: nothing begins without it unasked, and what has the number of it reads no other's."""
+def test_what_is_at_one_runtime_only_is_made_again_or_named(make: Make, fork: Fork) -> None:
+    """Such as a connection. What has the number of it reads no other's."""
     source = make()
-    printed(source, "import socket\nours, theirs = socket.socketpair()\nnumbers = iter(range(9))")
-    with pytest.raises(IncompleteForkError, match="ours"):
-        fork(source)
+    printed(source, "import socket\nours, theirs = socket.socketpair()")
+    printed(source, "class Kept:\n    def __reduce__(self): raise TypeError\nkept = Kept()")
+    (again,) = fork(source)
+    assert how(again).startswith("rebuilt ours: a connection")
+    assert "b'y'\n" == printed(again, "_ = theirs.send(b'y'); print(ours.recv(1))")
     (branch,) = fork(source, partial=True)
     assert branch.carried is not None
-    assert ("exact", ["ours", "theirs"]) == (
-        how(branch),
-        sorted(line.split(":")[0] for line in branch.carried.missing),
-    )
-    assert "0 b''\n" == printed(branch, "print(next(numbers), ours.recv(1))")
+    missing = sorted(line.partition(":")[0] for line in branch.carried.missing)
+    assert ("exact", ["ours", "theirs"]) == (how(branch), missing)
+    assert "Kept b''\n" == printed(branch, "print(type(kept).__name__, ours.recv(1))")
     assert "b'x'\n" == printed(source, "_ = theirs.send(b'x'); print(ours.recv(1))")
 
 

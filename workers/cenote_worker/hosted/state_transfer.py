@@ -93,7 +93,15 @@ def imaged(
     form = jail_pb2.MakeCheckpoint.IMAGE
     supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
     limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
-    received = Receiver(ours, limit, None, answer.given_up, supervisor.sparing).receive_image(partial=partial)
+    receiver = Receiver(ours, limit, None, answer.given_up, supervisor.sparing)
+    try:
+        received = receiver.receive_image(partial=partial)
+    except CheckpointRefusedError:
+        if not answer.given_up():  # the line's end may be heard of before the reason
+            outcome = answer.outcomes.get()
+            if isinstance(outcome, Exception):
+                raise outcome from None
+        raise
     outcome = answer.outcomes.get()
     if isinstance(outcome, Exception):
         received.close()

@@ -395,7 +395,8 @@ class Worker:
         self._taken_over = asked.id
 
     def _severed(self) -> list[str]:
-        return severed_names(self._kernel.namespace, self._copies.severed, self._copies.severed_pipes)
+        copies = self._copies
+        return severed_names(self._kernel.namespace, copies.severed, copies.severed_pipes, is_image=True)
 
     def _become(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         """This process ends, and another one answers; unless that is refused."""

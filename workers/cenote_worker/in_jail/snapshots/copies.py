@@ -234,6 +234,7 @@ class Copies:
             folder = _getcwd()
             holdings.sever()
             parting.done()
+            self.severed, self.severed_pipes = holdings.links, holdings.pipes
             given = write(lambda: os.close(telling))
         if given is None:
             os._exit(0)
