@@ -256,7 +256,7 @@ class Copies:
         self.amiss = self._pools.renew()
         self._pools = NO_POOLS
         self._files.begin_anew()
-        self._latest, self._unkept = None, ""
+        self._latest, self._unkept = None, NO_LINE if self._line is None else ""
         self._ended, self._passing, self._is_beginning, self._is_copy = False, False, False, True
         self._changed, self._bound = True, None
         if self._line is not None:
