@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cenote.runtime import Function, IncompleteForkError, PythonRuntime, Variable
-from cenote_security.errors import NotKeptError
+from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
@@ -235,7 +235,7 @@ def test_runtimes_without_snapshots_fork_as_well(make: Make, fork: Fork) -> None
     printed(source, "numbers = iter(range(9)); next(numbers)")
     (branch,) = fork(source)
     assert ("exact", "1 50\n") == (how(branch), printed(branch, "print(next(numbers), outside(5))"))
-    with pytest.raises(NotKeptError):
+    with pytest.raises(UnavailableError, match="keeps no snapshots"):
         branch.snapshot("here")
 
 
