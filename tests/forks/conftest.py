@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.hosted import branching
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
@@ -42,3 +44,13 @@ def fork(closing: ExitStack) -> Fork:
         return [closing.enter_context(branch) for branch in branches]
 
     return forked
+
+
+@pytest.fixture
+def by_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forks go by value, as where no image of the process can be had."""
+
+    def refused(*_: object, **__: object) -> NoReturn:
+        raise CheckpointRefusedError("no image in this test")
+
+    monkeypatch.setattr(branching, "imaged", refused)

@@ -74,6 +74,7 @@ def test_host_calls_are_answered_from_the_record(make: Make, fork: Fork) -> None
     assert "2" == run(one, "send('b')")
 
 
+@pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_made_again_is_named_with_the_reason(make: Make, fork: Fork) -> None:
     """Before anything starts where that is known, else before anybody has a branch; with `partial` all else is."""
     source = make(sandbox=SANDBOX, variables=[Variable("h", "as it was put in")])

@@ -91,6 +91,7 @@ def test_the_clients_functions_are_offered_in_branches(make: Make, fork: Fork) -
     assert [2, 1] == calls
 
 
+@pytest.mark.usefixtures("by_value")
 def test_what_cannot_come_along_is_named_before_anything_starts(make: Make, fork: Fork) -> None:
     """With `partial` the branch does without it."""
     source = make()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from cenote import CaveAgent
 from cenote.models import ScriptedModel
 from cenote.runtime import Fidelity, PythonRuntime, foretold
@@ -40,6 +42,7 @@ def about(lines: tuple[str, ...], start: str) -> str:
     return line
 
 
+@pytest.mark.usefixtures("by_value")
 def test_what_a_pickle_drops_is_named_by_all_who_copy(make: Make, fork: Fork, tmp_path: Path) -> None:
     """Before: by the forecast and the branch. To a model: with the first cell, once."""
     source, expected = forecast(make, tmp_path, LOSING, "plain = [1, 2]")
@@ -101,6 +104,7 @@ def test_what_was_set_in_a_library_is_named(make: Make, fork: Fork, tmp_path: Pa
         assert not lost or what in told, (there.value, told)
 
 
+@pytest.mark.usefixtures("by_value")
 def test_settings_that_are_not_carried_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
     """Of a library that has no way to be carried."""
     source, expected = forecast(
@@ -123,6 +127,7 @@ def test_an_object_of_a_library_is_the_one_that_the_library_has(
     assert "(True, False)" == branch.execute("kept[0] is calendar.c, own[0] is calendar.c").value
 
 
+@pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_looked_into_is_not_called_exact(make: Make, fork: Fork, tmp_path: Path) -> None:
     """It is there; nobody can say whether it is as it was."""
     source, expected = forecast(make, tmp_path, "import re\nfound = re.match('a+', 'aab')\nplain = 1")
@@ -157,6 +162,7 @@ def test_code_that_never_ends_does_not_hold_a_copy_up(make: Make, fork: Fork, tm
     assert ("slow" in names(expected.uncompared), "first" in expected.exact) == (True, True)
 
 
+@pytest.mark.usefixtures("by_value")
 def test_temporary_files_come_along_or_are_named(make: Make, fork: Fork, tmp_path: Path) -> None:
     """A pipe cannot. Those of libraries' caches are not spoken of."""
     source, expected = forecast(
@@ -184,6 +190,7 @@ def test_what_is_known_of_a_value_is_not_found_out_again(make: Make, tmp_path: P
     assert {"net"} == names(foretold(tmp_path, "r").differing)
 
 
+@pytest.mark.usefixtures("by_value")
 def test_a_model_reads_it_before_its_first_cell(make: Make, fork: Fork) -> None:
     """In the system prompt."""
     source = make()

@@ -83,6 +83,7 @@ def test_the_jail_that_is_forked_does_not_pay_for_the_copy(make: Make, fork: For
     assert "18874368.0" == value(source, "float(a.sum())")
 
 
+@pytest.mark.usefixtures("by_value")
 def test_what_cannot_be_rebuilt_is_named(make: Make, fork: Fork) -> None:
     """It could be pickled, and fails only in the branch; with `partial` the rest comes along."""
     source = make()

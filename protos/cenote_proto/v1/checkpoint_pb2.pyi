@@ -34,12 +34,15 @@ class CheckpointPacket(_message.Message):
     ROOM_FIELD_NUMBER: _builtins.int
     HELD_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
+    WRITTEN_FIELD_NUMBER: _builtins.int
     failure: _builtins.str
     """Why there will be no State; the last packet."""
     room: _builtins.int
     """A whole state, whose parts are not cut: so many bytes of it come next. Answered by a packet of one byte with
     memory of that size, to be written to.
     """
+    written: _builtins.bool
+    """Of an image: it is written, into the memory that was given last. The last packet."""
     @_builtins.property
     def chunks(self) -> Global___FreshChunks: ...
     @_builtins.property
@@ -65,12 +68,13 @@ class CheckpointPacket(_message.Message):
         room: _builtins.int = ...,
         held: _jail_pb2.Payload | None = ...,
         whole: _jail_pb2.Payload | None = ...,
+        written: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole", "written", b"written"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "chunks", b"chunks", "failure", b"failure", "held", b"held", "room", b"room", "state", b"state", "whole", b"whole", "written", b"written"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["chunks", "state", "failure", "room", "held", "whole"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["chunks", "state", "failure", "room", "held", "whole", "written"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -876,3 +880,25 @@ class RestoreEnd(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RestoreEnd: _TypeAlias = RestoreEnd  # noqa: Y015
+
+@_typing.final
+class ProcessOrder(_message.Message):
+    """What a process is told that has become an image."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRAW_ANEW_FIELD_NUMBER: _builtins.int
+    draw_anew: _builtins.bool
+    """Random numbers begin anew."""
+    def __init__(
+        self,
+        *,
+        draw_anew: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["draw_anew", b"draw_anew"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProcessOrder: _TypeAlias = ProcessOrder  # noqa: Y015

@@ -810,6 +810,8 @@ class MakeCheckpoint(_message.Message):
         """written into memory that is passed in"""
         WHOLE_IN_PIECES: MakeCheckpoint._Form.ValueType  # 2
         """out of gVisor"""
+        IMAGE: MakeCheckpoint._Form.ValueType  # 3
+        """files as WHOLE, variables and all else as an image of the process"""
 
     class Form(_Form, metaclass=_FormEnumTypeWrapper): ...
     CHUNKS: MakeCheckpoint.Form.ValueType  # 0
@@ -817,6 +819,8 @@ class MakeCheckpoint(_message.Message):
     """written into memory that is passed in"""
     WHOLE_IN_PIECES: MakeCheckpoint.Form.ValueType  # 2
     """out of gVisor"""
+    IMAGE: MakeCheckpoint.Form.ValueType  # 3
+    """files as WHOLE, variables and all else as an image of the process"""
 
     KNOWN_FIELD_NUMBER: _builtins.int
     FORM_FIELD_NUMBER: _builtins.int
@@ -870,6 +874,8 @@ class RestorePiece(_message.Message):
         """a RebuildEnd"""
         GIVEN: RestorePiece._Kind.ValueType  # 8
         """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
+        IMAGE: RestorePiece._Kind.ValueType  # 10
+        """the worker becomes the process in the first of `memories`, which answers; a ProcessOrder"""
         LENT: RestorePiece._Kind.ValueType  # 9
         """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
 
@@ -893,6 +899,8 @@ class RestorePiece(_message.Message):
     """a RebuildEnd"""
     GIVEN: RestorePiece.Kind.ValueType  # 8
     """what these steps are given of a whole state: a State and a RebuildGiven, as WHOLE"""
+    IMAGE: RestorePiece.Kind.ValueType  # 10
+    """the worker becomes the process in the first of `memories`, which answers; a ProcessOrder"""
     LENT: RestorePiece.Kind.ValueType  # 9
     """before the jail has anything else: a LentFile; the packet's last descriptor is the file"""
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
@@ -17,6 +18,7 @@ from cenote_security.printable import printable
 from cenote_security.sealed import Room
 from cenote_worker.checkpoints.collector import CopyLine, parsed, stated
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.state import MAX_TEXT, State, parse_state
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
@@ -25,6 +27,10 @@ from cenote_worker.placed_parts import Places
 
 _MOST_MEMORIES = 2
 """Of the files, and of all else."""
+
+
+_IMAGE_BEGINS: Final = b"CENTIMG1"
+"""How `image.c` begins a file, once all else is written. No more of it is read here."""
 
 
 Sparing = Callable[[int], AbstractContextManager[None]]
@@ -37,6 +43,22 @@ class HandedOver:
 
     state: State
     memories: tuple[Content, ...]
+
+    def close(self) -> None:
+        for memory in self.memories:
+            memory.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Imaged:
+    """state: of files only. memories: of these, if there are any, and of the process. Whoever holds it closes it."""
+
+    state: State
+    memories: tuple[Content, ...]
+
+    @property
+    def image(self) -> Content:
+        return self.memories[-1]
 
     def close(self) -> None:
         for memory in self.memories:
@@ -60,16 +82,47 @@ class Receiver:
         self._sparing = sparing
         self._lent = ExitStack()
         self._rooms: list[Room | Content] = []
+        self._is_written = False
 
     def receive(self) -> HandedOver:
         """Nobody can change it any more when this returns.
 
         Raises CheckpointRefusedError when the jail gave up or broke the protocol, OSError when memory is short.
         """
+        with self._reading():
+            return self._handed_over(self._stated())
+
+    def receive_image(self, *, partial: bool) -> Imaged:
+        """The same of an image. What is in it is for the jail that becomes it to look at.
+
+        partial: what it lacks does not matter; else that is refused.
+        """
+        with self._reading():
+            message = self._stated()
+            files, given = self._files(message), len(self._rooms)
+            if (missing := missing_of(files)) and not partial:
+                raise CheckpointRefusedError(missing[0])
+            while not self._is_written:
+                self._take(self._line.next())
+            if len(self._rooms) != given + 1:
+                raise ProtocolViolation("an image that is in no memory of its own")
+            rooms, self._rooms = self._rooms, []
+            imaged = Imaged(files, _sealed(rooms))
+            memory = imaged.image.memory
+            if memory is None or os.pread(memory.fileno(), len(_IMAGE_BEGINS), 0) != _IMAGE_BEGINS:
+                imaged.close()
+                raise ProtocolViolation("an image that is none")
+            return imaged
+
+    def _stated(self) -> checkpoint_pb2.State:
+        while (message := self._take(self._line.next())) is None:
+            pass
+        return message
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
         try:
-            while (message := self._take(self._line.next())) is None:
-                pass
-            return self._handed_over(message)
+            yield
         except ProtocolViolation as violation:
             raise CheckpointRefusedError(f"it broke the protocol: {violation}") from None
         finally:
@@ -94,6 +147,9 @@ class Receiver:
                     return None
                 case "whole":
                     return stated(message.whole, packet.descriptors)
+                case "written":
+                    self._is_written = True
+                    return None
                 case "failure":
                     raise CheckpointRefusedError(printable(message.failure[:MAX_TEXT]))
             raise ProtocolViolation("a packet that is no part of a whole state")
@@ -105,6 +161,15 @@ class Receiver:
         if self._limit < 0 or len(self._rooms) == _MOST_MEMORIES:
             raise ProtocolViolation("a state that is too large, or in too many memories")
         return size
+
+    def _files(self, message: checkpoint_pb2.State) -> State:
+        state = parse_state(message, sum(room.size for room in self._rooms), cut=False)
+        files = [file.content.size for file in state.files if file.content is not None]
+        if state.groups or state.process is not None:
+            raise ProtocolViolation("an image beside variables by value")
+        if ([Places.of(files).size] if files else []) != [room.size for room in self._rooms]:
+            raise ProtocolViolation("memories that files do not fit into")
+        return state
 
     def _handed_over(self, message: checkpoint_pb2.State) -> HandedOver:
         state = parse_state(message, sum(room.size for room in self._rooms), cut=False)

@@ -1,12 +1,13 @@
-"""Branches of a runtime: its state by value, copied once in memory, and fresh runtimes that begin with it.
+"""Branches of a runtime: its state, copied once in memory, and fresh runtimes that begin with it.
 
-By value, not by forking the process: a branch is a jail of its own, with limits, files and a history of its own, and
-ends on its own. What a pickle cannot carry each of them makes again, by running the steps that made it; what cannot
-be made again is named before anything starts.
+A branch is a jail of its own, with limits, files and a history of its own, and ends on its own. The state is an image
+of the process where that can be had. Else it goes by value: what a pickle cannot carry each branch makes again, by
+running the steps that made it; what cannot be made again is named before anything starts.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,9 +18,9 @@ from typing import Final
 from cenote_proto.scalars import make
 from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
 from cenote_security.errors import UsageError
-from cenote_worker.checkpoints.errors import IncompleteForkError
+from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
 from cenote_worker.checkpoints.fidelity import missing_of
-from cenote_worker.checkpoints.handover import HandedOver
+from cenote_worker.checkpoints.handover import HandedOver, Imaged
 from cenote_worker.checkpoints.state import index_for
 from cenote_worker.history.history import History
 from cenote_worker.hosted.fresh_jails import StartJail
@@ -28,7 +29,7 @@ from cenote_worker.hosted.rebuild_plans import plan_of
 from cenote_worker.hosted.rebuilding import Rebuilding
 from cenote_worker.hosted.refill import NoRefill
 from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.state_transfer import handed_over, put_whole
+from cenote_worker.hosted.state_transfer import handed_over, imaged, put_image, put_whole
 from cenote_worker.hosted.visiting import visiting
 from cenote_worker.rebuilding.line import Line
 from cenote_worker.results import Carried
@@ -37,6 +38,9 @@ from cenote_worker.supervisor.supervisor import Supervisor
 
 MAX_BRANCHES: Final = 256
 """Of one fork: each is a jail of its own, and a slip such as 10**6 would bring the machine down before it is told."""
+
+_LEAST_PATIENCE: Final = 0.1
+"""Seconds for a copy by value where the image has taken all that there was."""
 
 _AT_A_TIME: Final = 8
 """Branches that are started at once; more would wait for the zygote, which makes one jail after the other."""
@@ -112,6 +116,29 @@ def carried_out(works: Sequence[Callable[[], None]]) -> None:
             begun.result()
 
 
+_Taken = tuple[HandedOver | Imaged, int, str]
+"""A copy of a state, the step whose end it is, and why it is no image of the process, if so."""
+
+
+def _copy_of(source: HostedRuntime, patience: float | None, *, partial: bool, exact: bool) -> _Taken:
+    """As an image, where that can be had and lacks nothing; else by value, where steps may make again what it lacks.
+
+    partial: it may lack something all the same. exact: False if it is to be by value.
+    """
+    supervisor = source.started()
+    until = None if patience is None else time.monotonic() + patience
+    reason = "its jail cannot take an image" if exact else ""
+    if exact and supervisor.isolation == "strict":
+        try:
+            image, head = imaged(source, supervisor, patience, partial=partial)
+        except CheckpointRefusedError as refused:
+            reason = refused.reason
+        else:
+            return image, head, ""
+    left = None if until is None else max(until - time.monotonic(), _LEAST_PATIENCE)
+    return *handed_over(source, supervisor, left), reason
+
+
 class StateCopy:
     """The state of a runtime as it was when this was made. Close it; branches that have begun do not need it."""
 
@@ -120,15 +147,18 @@ class StateCopy:
         self._source = source
         self._order = order
         self._until = None if order.patience is None else time.monotonic() + order.patience
-        self._held, self._head = self._taken()
+        self._lock = threading.Lock()
+        self._images: list[Imaged] = []
+        """That were not taken in: another branch may be about to find the same."""
+        self._held, self._head, self._reason = self._taken(exact=True)
         self._plan = plan_of(source, self._held.state, self._head, beside=True)
 
-    def _taken(self) -> tuple[HandedOver, int]:
+    def _taken(self, *, exact: bool) -> _Taken:
         source, order = self._source, self._order
         if order.at is None:
-            return handed_over(source, source.started(), order.patience)
+            return _copy_of(source, order.patience, partial=order.partial, exact=exact)
         with visiting(source, order.at):
-            return handed_over(source, source.started(), order.patience)
+            return _copy_of(source, order.patience, partial=order.partial, exact=exact)
 
     @property
     def point(self) -> ForkPoint:
@@ -176,18 +206,47 @@ class StateCopy:
     def fill(self, branch: HostedRuntime, supervisor: Supervisor) -> None:
         """Puts the state into a branch's jail, which has the injected values.
 
-        Raises IncompleteForkError, UnavailableError.
+        Raises IncompleteForkError, CheckpointRefusedError, UnavailableError.
         """
+        held = self._held
+        if isinstance(held, Imaged):
+            try:
+                anew = not self._order.deterministic
+                put_image(supervisor, held, draw_anew=anew, patience=self._patience())
+                branch.carried = Carried(how="exact", missing=missing_of(held.state))
+                return
+            except CheckpointRefusedError as refused:
+                held = self._by_value(refused.reason)
         line = self._plan.line
-        made = self._made_again(branch, supervisor, line) if line is not None else ()
-        differing = self._put(supervisor, self._end(made))
-        branch.carried = Carried(how="rebuilt", missing=self.missing, differing=differing)
+        made = self._made_again(branch, supervisor, held, line) if line is not None else ()
+        differing = self._put(supervisor, held, self._end(held, made))
+        branch.carried = Carried(
+            how="rebuilt", reason=self._reason, missing=self.missing, differing=differing
+        )
 
-    def _made_again(self, branch: HostedRuntime, supervisor: Supervisor, line: Line) -> tuple[str, ...]:
+    def _by_value(self, reason: str) -> HandedOver:
+        """Where a jail has not taken the image in. The state, as long as the source is still there."""
+        with self._lock:
+            if isinstance(self._held, Imaged):
+                held, head, _ = self._taken(exact=False)
+                assert isinstance(held, HandedOver)
+                if head != self._head:
+                    held.close()
+                    raise CheckpointRefusedError(f"{reason}; the runtime has gone on since: fork it again")
+                self._images.append(self._held)
+                self._held, self._reason = held, reason
+                self._plan = plan_of(self._source, held.state, head, beside=True)
+                if self.missing and not self._order.partial:
+                    raise IncompleteForkError(self.missing)
+            return self._held
+
+    def _made_again(
+        self, branch: HostedRuntime, supervisor: Supervisor, held: HandedOver, line: Line
+    ) -> tuple[str, ...]:
         """What is there now of what could not be copied, by name, with what shares objects with it."""
-        state, rebuild = self._held.state, self._plan.rebuild
+        state, rebuild = held.state, self._plan.rebuild
         groups, files = rebuild.given_groups(state.groups), rebuild.given_files(state.files)
-        self._put(supervisor, RebuildGiven(groups=groups, files=files))
+        self._put(supervisor, held, RebuildGiven(groups=groups, files=files))
         rebuilding = Rebuilding(
             branch, supervisor, rebuild, state.message.hosts, self._patience, self._plan.injected
         )
@@ -196,13 +255,15 @@ class StateCopy:
             raise IncompleteForkError((f"{', '.join(rebuild.names)}: {reason}",))
         return () if reason else rebuild.names
 
-    def _put(self, supervisor: Supervisor, what: RestoreEnd | RebuildGiven) -> tuple[str, ...]:
+    def _put(
+        self, supervisor: Supervisor, held: HandedOver, what: RestoreEnd | RebuildGiven
+    ) -> tuple[str, ...]:
         partial = self._order.partial
-        return put_whole(supervisor, self._held, what, partial=partial, patience=self._patience())
+        return put_whole(supervisor, held, what, partial=partial, patience=self._patience())
 
-    def _end(self, made: Collection[str]) -> RestoreEnd:
-        message = self._held.state.message
-        there = {name for group in self._held.state.groups for name in group.names}
+    def _end(self, held: HandedOver, made: Collection[str]) -> RestoreEnd:
+        message = held.state.message
+        there = {name for group in held.state.groups for name in group.names}
         there |= {*message.hosts, *made}
         return make(
             RestoreEnd,
@@ -219,7 +280,8 @@ class StateCopy:
         return max(self._until - time.monotonic(), 1.0)
 
     def close(self) -> None:
-        self._held.close()
+        for held in (self._held, *self._images):
+            held.close()
 
 
 class _Beginning(NoRefill):

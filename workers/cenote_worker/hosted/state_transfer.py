@@ -8,8 +8,9 @@ import time
 from functools import partial
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import jail_pb2
-from cenote_proto.v1.checkpoint_pb2 import RebuildGiven, RestoreEnd
+from cenote_proto.v1.checkpoint_pb2 import ProcessOrder, RebuildGiven, RestoreEnd
 from cenote_security.errors import UnavailableError
 from cenote_security.printable import printable
 from cenote_worker.checkpoints.collector import Collector
@@ -18,7 +19,7 @@ from cenote_worker.checkpoints.errors import (
     IncompleteForkError,
     IncompleteRestoreError,
 )
-from cenote_worker.checkpoints.handover import HandedOver, Receiver
+from cenote_worker.checkpoints.handover import HandedOver, Imaged, Receiver
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.checkpoints.state import State
 from cenote_worker.checkpoints.writer import Draft
@@ -80,9 +81,55 @@ def handed_over(
     return received, answer.head
 
 
+def imaged(
+    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None, *, partial: bool = False
+) -> tuple[Imaged, int]:
+    """As `handed_over`, the process of that jail itself, with the files that go with it.
+
+    partial: it may lack something; else that is refused before anything is written.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
+    form = jail_pb2.MakeCheckpoint.IMAGE
+    supervisor.submit(asks.make_checkpoint(Content.pack([b""]), theirs, answer, form))
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    receiver = Receiver(ours, limit, None, answer.given_up, supervisor.sparing)
+    try:
+        received = receiver.receive_image(partial=partial)
+    except CheckpointRefusedError:
+        if not answer.given_up():  # the line's end may be heard of before the reason
+            outcome = answer.outcomes.get()
+            if isinstance(outcome, Exception):
+                raise outcome from None
+        raise
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        received.close()
+        raise outcome
+    return received, answer.head
+
+
+def put_image(supervisor: Supervisor, state: Imaged, *, draw_anew: bool, patience: float) -> None:
+    """Has the jail's worker become that process, beside its files; the state stays the caller's.
+
+    Raises CheckpointRefusedError when it cannot, UnavailableError.
+    """
+    if state.state.files:
+        given = make(RebuildGiven, files=range(len(state.state.files)))
+        put_whole(supervisor, state, given, partial=False, patience=patience)
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.restore.kind = jail_pb2.RestorePiece.IMAGE
+    order = ProcessOrder(draw_anew=draw_anew)
+    Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
+    state.image.to_wire(message.restore.memories.add(), descriptors)
+    outcome = _restored(supervisor, message, descriptors, patience)
+    if isinstance(outcome, RefusedReply):
+        raise CheckpointRefusedError(printable(outcome.message))
+
+
 def put_whole(
     supervisor: Supervisor,
-    whole: HandedOver,
+    whole: HandedOver | Imaged,
     what: RestoreEnd | RebuildGiven,
     *,
     partial: bool,

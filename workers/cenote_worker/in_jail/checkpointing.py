@@ -11,8 +11,9 @@ import decimal
 import importlib
 import os
 import platform
+import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -24,6 +25,7 @@ from cenote_worker.chunks import split_digests
 from cenote_worker.content import Content
 from cenote_worker.frames import Send
 from cenote_worker.in_jail import checkpointing_files, checkpointing_process
+from cenote_worker.in_jail import image_unsafe as image
 from cenote_worker.in_jail.bounded import bounded_str
 from cenote_worker.in_jail.carrying import hidden_states, library_state
 from cenote_worker.in_jail.checkpointing_groups import NOT_STATE, Grouped, Key, grouped
@@ -58,6 +60,7 @@ _HELPERS = ("reply", "display")
 
 _OUR_THREADS = ("cenote-host-replies", "output")
 _REASON_CHARS = 300
+_ONE_PROCESS = "a connection, a pipe, a thread or a process is at one runtime only"
 _MOST_NAMED = 20
 
 _Way = Shipment | Handover
@@ -128,12 +131,7 @@ class Checkpointing:
         """live: the process whose state it is."""
         with suppress(BrokenPipeError, ConnectionResetError):  # nobody wants it any more
             try:
-                state = make(
-                    checkpoint_pb2.State,
-                    step=self._step,
-                    python=platform.python_version(),
-                    machine=platform.machine(),
-                )
+                state = self._nothing()
                 self._ship_files(shipment, state)
                 tell()
                 self._ship_process(shipment, state, process)
@@ -145,6 +143,40 @@ class Checkpointing:
                 raise
             except Exception as error:
                 shipment.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
+
+    def _nothing(self) -> checkpoint_pb2.State:
+        """A state that has nothing yet."""
+        python, machine = platform.python_version(), platform.machine()
+        return make(checkpoint_pb2.State, step=self._step, python=python, machine=machine)
+
+    def ship_image(
+        self, sock: socket.socket, tell: Callable[[], None], severed: Collection[str]
+    ) -> tuple[int, ...] | None:
+        """In a copy: files, then this process itself. None when that is done, or nobody wants it any more.
+
+        In a process that has become it: the descriptors that it was given. severed: variables that will be of no use
+        there.
+        """
+        way = Handover(sock, self._send, in_pieces=False)
+        given: tuple[int, ...] | None = None
+        with suppress(BrokenPipeError, ConnectionResetError):
+            try:
+                state = self._nothing()
+                self._ship_files(way, state)
+                tell()
+                for name in severed:
+                    make(state.unkept.add, name=name, reason=_ONE_PROCESS, step=self._writers.get(name, 0))
+                way.state(state)
+                given = image.write(way.room(image.size()))
+                if given is None:
+                    way.written()
+            except (BrokenPipeError, ConnectionResetError):
+                raise
+            except Exception as error:
+                way.failure(f"{type(error).__name__}: {bounded_str(error, _REASON_CHARS)}")
+        if given is not None:
+            sock.detach()  # this process has another socket by that number, or none
+        return given
 
     def _ship_files(self, shipment: _Way, state: checkpoint_pb2.State) -> None:
         temporary = list(checkpointing_files.walk_temporary(self._temporary))
@@ -311,7 +343,8 @@ class Checkpointing:
         What steps were given and what they have made is there already.
         """
         self._put(whole.files)
-        self._take_process(whole.process)
+        if whole.process:  # a state that goes on as an image has only its files here
+            self._take_process(whole.process)
         there = self._restored.keys() | self._begun().made.keys()
         for names, parts in whole.groups:
             if names and there.issuperset(names):

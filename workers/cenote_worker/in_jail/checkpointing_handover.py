@@ -6,6 +6,7 @@ jail does not pay for them.
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterable
 
@@ -63,14 +64,23 @@ class Handover:
             self._sock, make(checkpoint_pb2.CheckpointPacket, failure=reason).SerializeToString(), None
         )
 
-    def _fill(self, size: int) -> None:
+    def room(self, size: int) -> int:
+        """A descriptor of memory of the supervisor's that has so many bytes, to be closed."""
         packet = checkpoint_pb2.CheckpointPacket(room=size)
         self._send(self._sock, packet.SerializeToString(), None)
         answer = receive_packet(self._sock)
         if answer is None:
             raise BrokenPipeError
-        placed_parts.write(answer.descriptors[0], self._parts)
-        answer.close()
+        return answer.descriptors.pop()
+
+    def written(self) -> None:
+        """The last word after `state`, of an image: it is in the room that was given last."""
+        self._send(self._sock, checkpoint_pb2.CheckpointPacket(written=True).SerializeToString(), None)
+
+    def _fill(self, size: int) -> None:
+        room = self.room(size)
+        placed_parts.write(room, self._parts)
+        os.close(room)
 
     def _bring(self) -> None:
         packet, descriptors = checkpoint_pb2.CheckpointPacket(), list[int]()

@@ -15,15 +15,18 @@ import sys
 from collections.abc import Iterator
 
 from cenote_proto.scalars import make, utf8_text, utf8_texts
-from cenote_proto.v1 import jail_pb2
+from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill, fill_error
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.in_jail import image_unsafe as image
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.forking.duckdb_threads import THREADS
+from cenote_worker.in_jail.forking.native_threads import is_alone
+from cenote_worker.in_jail.forking.random_state import draw_anew, stir
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
@@ -32,7 +35,7 @@ from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
 from cenote_worker.in_jail.snapshots.beginning import Beginning
 from cenote_worker.in_jail.snapshots.bindings import bring_about, is_plain
-from cenote_worker.in_jail.snapshots.copies import Copies
+from cenote_worker.in_jail.snapshots.copies import Copies, NotCopied
 from cenote_worker.in_jail.snapshots.foresight import Foresight
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
@@ -121,6 +124,8 @@ class Worker:
         """Whether something was brought in that no cell has met yet."""
         self._is_new = False
         """Whether this process has come of a copy, and has not answered anything."""
+        self._taken_over = 0
+        """The number of the request by which this process has become what an image is of, until that is answered."""
 
     def say_ready(self) -> None:
         self._sink.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=os.getpid())))
@@ -232,6 +237,8 @@ class Worker:
             content = self._dispatch(request, descriptors, frame.reply)
         except Refused as refused:
             refused.fill(frame.reply.refusal)
+        if self._taken_over:
+            frame.reply.id, self._taken_over = self._taken_over, 0
         if _is_note(request):
             self._bound_only = frozenset()  # nothing but files can have changed
         elif request.WhichOneof("body") != "execute":
@@ -300,6 +307,8 @@ class Worker:
             case "make_checkpoint":
                 self._make_checkpoint(request.make_checkpoint, descriptors)
                 reply.done.SetInParent()
+            case "restore" if request.restore.kind == jail_pb2.RestorePiece.IMAGE:
+                self._become(request, descriptors)
             case "restore":
                 self._restore(request.restore, descriptors)
                 self._copies.changed(self._checkpointing.restored_at or None)
@@ -354,11 +363,56 @@ class Worker:
 
     def _make_checkpoint(self, request: jail_pb2.MakeCheckpoint, descriptors: list[int]) -> None:
         try:
+            if request.form == jail_pb2.MakeCheckpoint.IMAGE:
+                self._make_image(descriptors)
+                return
             with self._kernel.interruptible():
                 self._checkpointing.make(request, descriptors)
+        except NotCopied as reason:
+            raise Refused(jail_pb2.Refusal.FAILED, message=str(reason)) from None
         except (Exception, KeyboardInterrupt) as error:  # no memory for a copy, or no process
             text = f"{type(error).__name__}: {error}"
             raise Refused(jail_pb2.Refusal.FAILED, message=text) from None
+
+    def _make_image(self, descriptors: list[int]) -> None:
+        """Raises NotCopied, OSError."""
+        with socket_of(descriptors.pop(0)) as sock:
+            way = sock.fileno()
+            given = self._copies.image(
+                lambda tell: self._checkpointing.ship_image(sock, tell, self._severed()), way
+            )
+        if given is None:
+            self._resume()
+            return
+        asked = jail_pb2.Request.FromString(os.pread(given[0], os.fstat(given[0]).st_size, 0))
+        os.close(given[0])
+        self._revive()
+        stir()
+        content = Content.delivered(asked.restore.content, [])
+        order = checkpoint_pb2.ProcessOrder.FromString(content.whole())
+        if order.draw_anew:
+            draw_anew()
+        self._taken_over = asked.id
+
+    def _severed(self) -> list[str]:
+        copies = self._copies
+        return severed_names(self._kernel.namespace, copies.severed, copies.severed_pipes, is_image=True)
+
+    def _become(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
+        """This process ends, and another one answers; unless that is refused."""
+        memory = Content.delivered(request.restore.memories[0], descriptors)
+        self._quiet()
+        try:
+            with self._refusing("the process cannot become another one"):
+                if memory.memory is None or not is_alone():
+                    raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+                note = os.memfd_create("cenote-order", os.MFD_CLOEXEC)
+                os.write(note, request.SerializeToString())
+                fixed = 1 + max((self._sock.fileno(), *self._copies.line))
+                links = [number for number in self._kept_descriptors() if number >= fixed]
+                image.become(memory.memory.fileno(), fixed, (note, *links))
+        finally:
+            self._resume()
 
     def _restore(self, request: jail_pb2.RestorePiece, descriptors: list[int]) -> None:
         with self._refusing("it cannot be rebuilt"), self._kernel.interruptible():

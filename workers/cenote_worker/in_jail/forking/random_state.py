@@ -33,6 +33,10 @@ class _Seedable(Protocol):
     manual_seed: Callable[[int], object]
 
 
+class _Stirred(Protocol):
+    RAND_add: Callable[[bytes, float], None]
+
+
 def remember() -> PythonState:
     """What a fork changes. To be called right before."""
     return _getstate()
@@ -41,6 +45,15 @@ def remember() -> PythonState:
 def put_back(state: PythonState) -> None:
     """In a copy: draw the numbers that the original would have drawn."""
     _setstate(state)
+
+
+def stir() -> None:
+    """In a process that has become an image, as others may have: nothing that is to be secret may repeat.
+
+    OpenSSL mixes the number of the process in, which is the same in each of them.
+    """
+    if (ssl := _modules.get("_ssl")) is not None:
+        cast(_Stirred, ssl).RAND_add(_urandom(48), 48.0)
 
 
 def draw_anew() -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import select
 import socket
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from typing import Final
 from cenote_worker.in_jail.forking import library_threads
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.forking.idle_pools import NONE as NO_POOLS
+from cenote_worker.in_jail.forking.open_files import descriptors
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots import processor_time
 from cenote_worker.in_jail.snapshots.beginning import Beginning
@@ -44,7 +47,7 @@ from cenote_worker.in_jail.sockets import pair, socket_of
 
 __builtins__ = BUILTINS
 
-_fstat = os.fstat
+_fstat, _getcwd, _chdir = os.fstat, os.getcwd, os.chdir
 
 
 NO_LINE: Final = "this runtime keeps no snapshots"
@@ -61,6 +64,13 @@ _FORGOING_SECONDS: Final = 1.0
 """Ending a copy takes some milliseconds a gigabyte."""
 
 _MAX_REASON: Final = 500
+
+_STREAMS: Final = 3
+"""Descriptors that `keep` begins with. The line of requests follows, then what else a copy holds on to."""
+
+
+class NotCopied(Exception):
+    """No copy of this process would be one that computes; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +187,82 @@ class Copies:
         """Something is asked that may make another state of the one that the worker began with."""
         self._is_beginning = False
 
+    def image(
+        self, write: Callable[[Callable[[], None]], tuple[int, ...] | None], way: int
+    ) -> tuple[int, ...] | None:
+        """Has a copy of this process write itself. Gives None as soon as the copy needs nothing more of this process.
+
+        In another process that has become what was written: the descriptors that it was given. The first is for the
+        caller; the others took the places of those that `keep` names beyond the streams and the line of requests.
+
+        way: the descriptor on which the copy speaks. write: the copy's work; it is given what lets this process go
+        on, and gives None in the copy, else those descriptors. Raises NotCopied, OSError.
+        """
+        self._quiet()
+        if reasons := self._safety.make_quiet():
+            raise NotCopied(f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON])
+        self._pools = self._safety.idle
+        self._imported.settle()
+        holdings = Holdings.now((*self._kept(), way))
+        kept = frozenset((way, *self._kept(), *holdings.links, *holdings.positions))
+        others = frozenset(number for number in descriptors() if number not in kept and _is_open(number))
+        spent = int(time.process_time() * 1e6)
+        waiting, telling = os.pipe2(os.O_CLOEXEC)
+        with Parting(needed=bool(holdings.positions)) as parting:
+            pid = self._fork()
+            if pid is not None:
+                os.close(telling)
+                os.read(waiting, 1)
+                os.close(waiting)
+                return None
+            return self._write(write, holdings, others, spent, parting, telling)
+
+    def _write(
+        self,
+        write: Callable[[Callable[[], None]], tuple[int, ...] | None],
+        holdings: Holdings,
+        others: frozenset[int],
+        spent: int,
+        parting: Parting,
+        telling: int,
+    ) -> tuple[int, ...]:
+        """The life of a copy that writes itself. Returns in a process that has become it. spent: microseconds."""
+        given, folder, collects, mask = None, "", gc.isenabled(), os.umask(0)
+        with suppress(BaseException):
+            os.umask(mask)
+            gc.disable()  # a look at all objects would write to the pages of all
+            folder = _getcwd()
+            holdings.sever()
+            parting.done()
+            self.severed, self.severed_pipes = holdings.links, holdings.pipes
+            given = write(lambda: os.close(telling))
+        if given is None:
+            os._exit(0)
+        if collects:
+            gc.enable()
+        os.umask(mask)
+        with suppress(OSError):  # it had been removed, or was none of the jail's own
+            _chdir(folder)
+        self._withheld.make_up()
+        self._pools.part()
+        processor_time.go_on(spent, self._namespace)
+        links = self._keep()[_STREAMS + 1 :]
+        for come, wanted in zip(given[1:], links, strict=False):
+            os.dup2(come, wanted, inheritable=False)
+            os.close(come)
+        unlinked = frozenset(links[len(given) - 1 :])
+        lost = holdings.bring(others | unlinked)
+        self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost
+        self.amiss = self._pools.renew()
+        self._pools = NO_POOLS
+        self._files.begin_anew()
+        self._latest, self._unkept = None, NO_LINE if self._line is None else ""
+        self._ended, self._passing, self._is_beginning, self._is_copy = False, False, False, True
+        self._changed, self._bound = True, None
+        if self._line is not None:
+            self._inode = _fstat(self._line.fileno()).st_ino
+        return given
+
     def number(self, step: int) -> None:
         """The state is that of another step as well: it is kept under this number, too."""
         if step != self._step:
@@ -273,12 +359,13 @@ class Copies:
 
     def alive(self) -> None:
         """This process has come of a copy, and works. Raises OSError."""
-        assert self._line is not None
-        say(self._line, {"op": "alive"})
+        if self._line is not None:
+            say(self._line, {"op": "alive"})
 
     def served(self) -> None:
         """This process has come of a copy, and has answered something."""
-        assert self._line is not None
+        if self._line is None:
+            return
         with suppress(
             OSError
         ):  # that was a cell which has closed the line: no further state is kept, as is told
@@ -369,8 +456,15 @@ class Copies:
         self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings())
 
     def _holdings(self) -> Holdings:
-        assert self._line is not None
-        return Holdings.now((*self._keep(), self._line.fileno(), self._pulse))
+        return Holdings.now(self._kept())
+
+    def _kept(self) -> tuple[int, ...]:
+        return *self._keep(), *self.line
+
+    @property
+    def line(self) -> tuple[int, ...]:
+        """Descriptors of the line to the warden and of the timer that rouses it, if there are any."""
+        return () if self._line is None else (self._line.fileno(), self._pulse)
 
     def _heed(self, line: socket.socket) -> None:
         """Takes note of which copies there still are. Raises OSError."""
@@ -423,3 +517,11 @@ class Copies:
         if isinstance(bindings, str):
             self._step = number(told, "step")
             self._adopt(self._step, unpacked(bindings))
+
+
+def _is_open(number: int) -> bool:
+    try:
+        _fstat(number)
+    except OSError:
+        return False
+    return True

@@ -57,18 +57,18 @@ class Holdings:
         return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions, locks=locks)
 
     def sever(self) -> None:
-        """Puts a dead end in the place of each link, and parts the files from those of the original.
-
-        The number stays taken: an object that still holds it would else close, or write to, whatever came to have it.
-        """
+        """Puts a dead end in the place of each link, and parts the files from those of the original."""
         part(self.positions)
-        if not self.links:
-            return
-        dead, gone = pair(socket.SOCK_STREAM)
-        gone.close()
-        for descriptor in self.links:
-            os.dup2(dead.fileno(), descriptor, inheritable=False)
-        dead.close()
+        _end_dead(self.links)
+
+    def bring(self, others: Collection[int]) -> frozenset[int]:
+        """In another jail, where files that were found there are open again. others: descriptors that are no files.
+
+        Gives those that are of no use here, which are dead ends then, and those whose locks somebody else has.
+        """
+        lost = frozenset((*others, *(number for number in self.positions if not _is_open(number))))
+        _end_dead(self.links | lost)
+        return lost | take_again(self.locks, self.positions.keys() - lost)
 
     def restore(self) -> frozenset[int]:
         """Puts each file back to where it was, apart from the file of the copy, and takes its locks again.
@@ -78,6 +78,29 @@ class Holdings:
         put_back(self.positions)
         part(self.positions)
         return take_again(self.locks, self.positions)
+
+
+def _end_dead(numbers: Collection[int]) -> None:
+    """A number stays taken: an object that still holds it would else close, or write to, whatever came to have it."""
+    if not numbers:
+        return
+    dead, gone = pair(socket.SOCK_STREAM)
+    gone.close()
+    for number in numbers:
+        if number != dead.fileno():
+            os.dup2(dead.fileno(), number, inheritable=False)
+    if dead.fileno() in numbers:
+        dead.detach()
+    else:
+        dead.close()
+
+
+def _is_open(number: int) -> bool:
+    try:
+        _fstat(number)
+    except OSError:
+        return False
+    return True
 
 
 def _counts(number: int, status: os.stat_result) -> bool:

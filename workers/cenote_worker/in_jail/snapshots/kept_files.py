@@ -32,13 +32,14 @@ class KeptFiles:
     """Numbers of versions grow with time, also when the process goes on from a copy that knows of fewer."""
 
     def __init__(self, settings: WorkerSettings) -> None:
-        most = settings.policy.disk_bytes // _SHARE
-        store = str(Path(settings.temporary, KEPT_FILES))
-        self._versions = WorkdirVersions(
-            settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE)
-        )
+        self._settings = settings
+        self._versions = _versions(settings)
         self.unkept = ""
         """Why the directory is not kept that was to be kept last; empty when it is."""
+
+    def begin_anew(self) -> None:
+        """In another jail, which has none of the versions that were kept."""
+        self._versions, self.unkept = _versions(self._settings), ""
 
     def keep(self) -> int:
         """The number of a version that is equal to the directory now: one from before where nothing has changed."""
@@ -89,6 +90,12 @@ class KeptFiles:
             return (f"the working directory is as it was left last: {error}",)
         except Exception as error:  # a cell may have replaced what this calls
             return (f"the working directory may be as it was left last: {type(error).__name__}",)
+
+
+def _versions(settings: WorkerSettings) -> WorkdirVersions:
+    most = settings.policy.disk_bytes // _SHARE
+    store = str(Path(settings.temporary, KEPT_FILES))
+    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE))
 
 
 def _told(restored: Restored) -> tuple[str, ...]:

@@ -36,14 +36,19 @@ _MODULES: Final = ("socket", "_io", "_socket", "ssl", "multiprocessing.connectio
 
 
 def severed_names(
-    namespace: Mapping[str, object], links: Collection[int], pipes: Collection[int] = ()
+    namespace: Mapping[str, object],
+    links: Collection[int],
+    pipes: Collection[int] = (),
+    *,
+    is_image: bool = False,
 ) -> list[str]:
     """Variables that were something with such a descriptor, a thread, a process, or memory that all copies of the
     process have in common; at most MAX_NAMES.
 
     What is in plain containers counts, but of these MOST_PARTS in all: whoever goes back waits for the look, and what
     is looked at is copied. pipes: of the links. Of these a program often has the number only. A number that means
-    something else is told as well then; sockets come with an object, and every event loop has some.
+    something else is told as well then; sockets come with an object, and every event loop has some. is_image: the
+    copy is no fork, so it has memory of its own.
     """
     kinds: list[type] = [threading.Thread]
     if "subprocess" in sys.modules:
@@ -55,7 +60,8 @@ def severed_names(
         inner = _inner(value, left)
         left -= len(inner)
         if any(
-            type(part) in kinds or _has(part, links, pipes) or common.has(part) for part in (value, *inner)
+            type(part) in kinds or _has(part, links, pipes) or (common.has(part) and not is_image)
+            for part in (value, *inner)
         ):
             names.append(name)
     return names[:MAX_NAMES]

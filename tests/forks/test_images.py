@@ -1,0 +1,338 @@
+"""Forks by an image of the process: a branch goes on where its source is, whatever that holds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from cenote.runtime import Function, IncompleteForkError, PythonRuntime, Variable
+from cenote_security.errors import UnavailableError
+from cenote_security.policy import SandboxPolicy
+from cenote_security.sealed import SealedMemory
+from cenote_worker.checkpoints.errors import CheckpointRefusedError
+from cenote_worker.checkpoints.handover import Imaged
+from cenote_worker.content import Content
+from cenote_worker.hosted import branching, state_transfer
+from cenote_worker.hosted.branching import ForkOrder, copied
+from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.in_jail import image_unsafe
+
+Make = Callable[..., PythonRuntime]
+Fork = Callable[..., list[PythonRuntime]]
+
+pytestmark = pytest.mark.skipif(not image_unsafe.LIBRARY.exists(), reason="images are for x86-64")
+
+STATE = """
+import asyncio, collections, contextvars, decimal, functools, gc, io, json, logging, os, random, signal, sqlite3
+import tempfile, threading, time, weakref
+import numpy as np
+
+def counting():
+    n = 0
+    while True:
+        n += (yield n) or 1
+generator = counting()
+next(generator); generator.send(10)
+
+class Once:
+    def __await__(self):
+        return (yield "paused")
+async def waits():
+    return await Once()
+coroutine = waits(); coroutine.send(None)
+
+database = sqlite3.connect(":memory:")
+database.execute("create table t (a)")
+_ = database.executemany("insert into t values (?)", [(i,) for i in range(9)])
+cursor = database.execute("select a from t order by a"); cursor.fetchone()
+database.create_function("twice", 1, lambda n: 2 * n)
+
+text = open("lines.txt", "w+"); text.write("one\\ntwo\\nthree\\n"); text.flush(); text.seek(0); text.readline()
+half = open("half.txt", "w"); half.write("not flushed")
+log = logging.getLogger("agent"); log.setLevel(logging.DEBUG); log.addHandler(logging.FileHandler("agent.log"))
+log.info("first")
+
+nan = float("nan"); by_nan = {nan: "mine", float("nan"): "other"}
+class Thing: pass
+thing = Thing(); proxy = weakref.proxy(thing); thing.name = "thing"
+calls = []
+@functools.lru_cache(maxsize=None)
+def slow(n):
+    calls.append(n)
+    return n * n
+slow(3), slow(4)
+json.dumps = lambda *a, **k: "patched"
+lock = threading.Lock(); lock.acquire(); local = threading.local(); local.value = 9
+variable = contextvars.ContextVar("variable", default=0); variable.set(12)
+decimal.getcontext().prec = 5; np.seterr(divide="raise")
+class Sub(np.ndarray): pass
+backing = np.arange(20.).view(Sub); window = backing[5:10]; window.note = "view"
+pairs = zip(range(10), "abcdefghij"); next(pairs)
+mixed = {object(): 1, (1, 2): 2}; addresses = [id(key) for key in mixed]
+seen = []
+def caught(number, frame): seen.append(number)
+signal.signal(signal.SIGUSR1, caught)
+gc.disable(); gc.set_threshold(123, 4, 5)
+memory = __import__("mmap").mmap(-1, 8192); memory[:5] = b"hello"
+large = np.arange(3_000_000.); part = large[::2]
+folder = tempfile.mkdtemp(); open(folder + "/inner.txt", "w").write("inner"); os.umask(0o027)
+try:
+    1 / 0
+except ZeroDivisionError as error:
+    kept = error
+def asks(n): return outside(n) + 1
+number = os.getpid(); spent = time.process_time()
+"""
+
+QUESTIONS = """
+def answers():
+    os.kill(os.getpid(), signal.SIGUSR1)
+    log.info("second")
+    try:
+        coroutine.send("woken")
+    except StopIteration as stop:
+        woken = stop.value
+    half.flush()
+    return [
+        next(generator), generator.gi_frame.f_locals, woken,
+        cursor.fetchone(), database.in_transaction, database.execute("select twice(a) from t where a = 7").fetchone(),
+        text.tell(), text.readline(), half.tell(), open("half.txt").read(), open("agent.log").read(), log.level,
+        by_nan[nan], float("nan") in by_nan, proxy.name, slow(3), slow(5), slow.cache_info().misses, calls,
+        json.dumps(1), lock.locked(), local.value, variable.get(), str(decimal.Decimal(1) / 3), np.geterr()["divide"],
+        type(window).__name__, window.base is backing, window.note, list(pairs)[:2], [id(k) for k in mixed] == addresses,
+        seen, gc.isenabled(), gc.get_threshold(), memory[:5], float(part.sum()), part.base is large,
+        open(folder + "/inner.txt").read(), os.umask(0o027), kept.__traceback__.tb_lineno, asks(4), os.getcwd(),
+        os.getpid() == number, time.process_time() >= spent,
+    ]
+print(answers())
+"""
+
+AFTERWARDS = """
+import subprocess, multiprocessing.pool, wave
+got = []
+thread = threading.Thread(target=got.append, args=(1,)); thread.start(); thread.join()
+with multiprocessing.pool.ThreadPool(2) as pool:
+    got += pool.map(abs, [-2, -3])
+got.append(subprocess.run(["echo", "here"], capture_output=True, text=True).stdout)
+pid = os.fork()
+if not pid: os._exit(3)
+got.append(os.waitpid(pid, 0)[1])
+got.append(float((np.ones((300, 300)) @ np.ones(300)).sum()))
+def deep(n): return n and 1 + deep(n - 1)
+got.append(deep(800)); got.append(len(bytearray(50_000_000)))
+async def later():
+    await asyncio.sleep(0)
+    return "awaited"
+got.append(await later())
+print(got)
+"""
+
+
+def outside(n: int) -> int:
+    return n * 10
+
+
+def printed(runtime: PythonRuntime, code: str) -> str:
+    result = runtime.execute(code)
+    assert result.success, result.error
+    return result.stdout
+
+
+def how(runtime: PythonRuntime) -> str:
+    carried = runtime.carried
+    assert carried is not None
+    return f"{carried.how} {carried.reason}".strip()
+
+
+def backend(runtime: PythonRuntime) -> HostedRuntime:
+    found = runtime.core.backend
+    assert isinstance(found, HostedRuntime)
+    return found
+
+
+def test_a_branch_goes_on_where_its_source_is(make: Make, fork: Fork) -> None:
+    """So does a branch of the branch, and the source itself."""
+    source = make(functions=[Function(outside)])
+    printed(source, STATE)
+    first, second = fork(source, 2)
+    (third,) = fork(first)
+    assert {"exact"} == {how(each) for each in (first, second, third)}
+    expected = printed(source, QUESTIONS)
+    assert [expected] * 3 == [printed(each, QUESTIONS) for each in (first, second, third)]
+    assert len({printed(each, AFTERWARDS) for each in (source, first, third)}) == 1
+
+
+def test_a_branch_goes_back_and_is_merged(make: Make, fork: Fork) -> None:
+    """It keeps states of its own."""
+    source = make()
+    printed(source, "numbers = iter(range(100)); next(numbers); kept = [1]")
+    (branch,) = fork(source)
+    printed(branch, "kept.append(next(numbers))")
+    printed(branch, "kept.append(next(numbers)); open('note', 'w').write('x')")
+    branch.rollback(2)
+    assert "[1, 1] 2\n" == printed(branch, "print(kept, next(numbers))")
+    assert "False\n" == printed(branch, "import os; print(os.path.exists('note'))")
+    source.merge(branch, names=["kept"])
+    assert "[1, 1] 1\n" == printed(source, "print(kept, next(numbers))")
+
+
+def test_a_kept_state_is_the_beginning(make: Make, fork: Fork) -> None:
+    """The source is where it was afterwards."""
+    source = make()
+    for _ in range(3):
+        printed(
+            source, "numbers = iter(range(9)) if 'numbers' not in globals() else numbers; at = next(numbers)"
+        )
+    (branch,) = fork(source, step=2)
+    assert ("exact", "1 2\n", "2 3\n") == (
+        how(branch), printed(branch, "print(at, next(numbers))"), printed(source, "print(at, next(numbers))"),
+    )  # fmt: skip
+
+
+DRAWS = """
+import random, ssl, uuid, secrets, os
+import numpy as np
+print([random.random(), float(np.random.random()), ssl.RAND_bytes(8), uuid.uuid4().hex, secrets.token_hex(8), os.urandom(8)])
+"""
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_what_is_secret_never_repeats(make: Make, fork: Fork, deterministic: bool) -> None:
+    """Random numbers do, where that is asked for."""
+    source = make()
+    printed(source, DRAWS)
+    made = [source, *fork(source, 3, deterministic=deterministic)]
+    assert ["exact"] * 3 == [how(each) for each in made[1:]]
+    drawn: list[list[Any]] = [eval(printed(each, DRAWS)) for each in made]
+    for numbers in zip(*(each[:2] for each in drawn), strict=True):
+        assert (1 if deterministic else 4) == len(set(numbers))
+    for secrets in zip(*(each[2:] for each in drawn), strict=True):
+        assert 4 == len(set(secrets))
+
+
+def test_what_is_at_one_runtime_only_is_made_again_or_named(make: Make, fork: Fork) -> None:
+    """Such as a connection. What has the number of it reads no other's."""
+    source = make()
+    printed(source, "import socket\nours, theirs = socket.socketpair()")
+    printed(source, "class Kept:\n    def __reduce__(self): raise TypeError\nkept = Kept()")
+    (again,) = fork(source)
+    assert how(again).startswith("rebuilt ours: a connection")
+    assert "b'y'\n" == printed(again, "_ = theirs.send(b'y'); print(ours.recv(1))")
+    (branch,) = fork(source, partial=True)
+    assert branch.carried is not None
+    missing = sorted(line.partition(":")[0] for line in branch.carried.missing)
+    assert ("exact", ["ours", "theirs"]) == (how(branch), missing)
+    assert "Kept b''\n" == printed(branch, "print(type(kept).__name__, ours.recv(1))")
+    assert "b'x'\n" == printed(source, "_ = theirs.send(b'x'); print(ours.recv(1))")
+
+
+def test_runtimes_without_snapshots_fork_as_well(make: Make, fork: Fork) -> None:
+    """They have no line to their warden."""
+    source = make(sandbox=SandboxPolicy(snapshots="none"), functions=[Function(outside)])
+    printed(source, "numbers = iter(range(9)); next(numbers)")
+    (branch,) = fork(source)
+    assert ("exact", "1 50\n") == (how(branch), printed(branch, "print(next(numbers), outside(5))"))
+    with pytest.raises(UnavailableError, match="keeps no snapshots"):
+        branch.snapshot("here")
+
+
+def test_other_levels_fork_by_value(make: Make, fork: Fork) -> None:
+    """And say so."""
+    source = make(sandbox=SandboxPolicy(isolation="landlock"), variables=[Variable("x", 1)])
+    printed(source, "y = x + 1")
+    (branch,) = fork(source)
+    assert ("rebuilt its jail cannot take an image", "2\n") == (how(branch), printed(branch, "print(y)"))
+
+
+def test_threads_are_a_reason(make: Make, fork: Fork) -> None:
+    """The user hears which."""
+    source = make()
+    printed(
+        source,
+        "import threading\nend = threading.Event()\nwaiting = threading.Thread(target=end.wait, name='mine')\nwaiting.start()\nx = 1",
+    )
+    (branch,) = fork(source, partial=True)
+    assert how(branch).startswith("rebuilt threads were running")
+    printed(source, "end.set(); waiting.join()")
+
+
+def test_a_jail_that_takes_no_image_gets_the_state_by_value(
+    make: Make, fork: Fork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the source is where it was."""
+    source = make()
+    printed(source, "x = 5")
+
+    def refused(*_: object, **__: object) -> None:
+        raise CheckpointRefusedError("not today")
+
+    monkeypatch.setattr(branching, "put_image", refused)
+    made = fork(source, 2)
+    assert [("rebuilt not today", "5\n")] * 2 == [(how(each), printed(each, "print(x)")) for each in made]
+
+
+def test_an_image_of_another_zygote_is_refused(make: Make) -> None:
+    """Before anything has changed: the jail goes on."""
+    source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))
+    printed(source, "x = 1")
+    printed(other, "y = 2")
+    image, _ = state_transfer.imaged(backend(source), backend(source).started())
+    try:
+        with pytest.raises(CheckpointRefusedError, match="another zygote"):
+            state_transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
+    finally:
+        image.close()
+    assert "2\n" == printed(other, "print(y)")
+
+
+def _damaged(image: Imaged, at: int, data: bytes) -> Imaged:
+    memory = image.image.memory
+    assert memory is not None
+    content = bytearray(os.pread(memory.fileno(), image.image.size, 0))
+    content[at : at + len(data)] = data
+    return Imaged(image.state, (Content(size=len(content), count=0, memory=SealedMemory.create([content])),))
+
+
+def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
+    """Which is refused it, or ends, or computes something else. Neither client nor source notice."""
+    source = make()
+    printed(source, "x = [1, 2, 3]")
+    image, _ = state_transfer.imaged(backend(source), backend(source).started())
+    tables = int.from_bytes(os.pread(image.image.memory.fileno(), 8, 16), "little")  # type: ignore[union-attr]
+    forged = b"\xff" * 8
+    places = [0, 8, 16, 24, 32, 40, 64, 120, 128, 136, 200, tables, tables + 8, tables + 40, 4096 * 9]
+    try:
+        for place in places:
+            victim = make()
+            damaged = _damaged(image, place, forged)
+            try:
+                supervisor = backend(victim).started()
+                state_transfer.put_image(supervisor, damaged, draw_anew=True, patience=5)
+            except Exception as error:
+                assert str(error)
+            finally:
+                damaged.close()
+            victim.close()
+    finally:
+        image.close()
+    assert "[1, 2, 3]\n" == printed(source, "print(x)")
+
+
+def test_branches_share_what_they_do_not_write(make: Make) -> None:
+    """One image serves all."""
+    source = make()
+    printed(source, "import numpy as np; large = np.ones(12_500_000)")
+    with copied(backend(source), ForkOrder()) as copy:
+        assert isinstance(copy._held, Imaged)
+        assert 100_000_000 < copy._held.image.size < 140_000_000
+    made = source.fork(count=4)
+    try:
+        assert ["12500000.0\n"] * 4 == [printed(each, "print(large.sum())") for each in made]
+        own = "print(sum(int(line.split()[1]) for line in open('/proc/self/smaps_rollup') if 'Private_Dirty' in line))"
+        assert all(int(printed(each, own)) < 60_000 for each in made)
+    finally:
+        for each in made:
+            each.close()
