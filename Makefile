@@ -5,6 +5,7 @@
 #   make test                      the test suite; test-long adds the tests that take minutes
 #   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
+#   make image                     builds the compiled file twice: the same as the installed one (own environment)
 #   make docs                      the site of docs/ with the API reference, in site/ (own environment); a broken link fails
 #   make bench                     benchmarks against other runtimes (own environment)
 #   make clean                     removes what these targets made
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated docs bench clean
+.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -79,6 +80,15 @@ dependencies: environment-check
 generated: environment-check
 	$(BIN)/python scripts/generate_protos.py --check
 	$(BIN)/python scripts/option_tables.py --check
+
+IMAGE := .venv-image
+
+image: environment
+	@scripts/environment $(IMAGE) $(PYTHON) - image
+	@for copy in one two; do \
+	    $(IMAGE)/bin/python hatch_build.py $(IMAGE)/$$copy.so && \
+	    cmp $(IMAGE)/$$copy.so workers/cenote_worker/image/libcenote-image.so || exit 1; \
+	done
 
 DOCS := .venv-docs
 

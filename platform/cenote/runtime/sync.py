@@ -335,14 +335,14 @@ class PythonRuntime(RuntimeFace):
     ) -> Self | list[Self]:
         """A runtime that begins with this one's state; of a `count` above 1 a list of them. Close them.
 
-        By value: variables, working directory and process state are copied into jails of their own, with
-        limits of their own; the client's functions and objects are offered there as here. One copy
-        serves all: half a CPU-second per GB, and for each runtime some 20 ms. step: begin with a kept state
+        The process is copied as it is, with its working directory, into jails of their own, with limits of
+        their own; the client's functions and objects are offered there as here. One copy serves all. Where
+        no image of the process can be had, see `carried.reason`, the state goes by value. step: begin with a kept state
         instead, as in `rollback`; this runtime goes there and comes back, and calls of others wait
         meanwhile. deterministic: draw the random numbers that this runtime goes on to draw; otherwise the
         generators of `random`, numpy and torch begin anew, while those that are variables are copied as they
-        are. What cannot be copied each runtime makes again, as a restore does: by running the steps that
-        made it, with recorded answers of the client's functions. partial: begin without what cannot be made
+        are. By value, what cannot be copied each runtime makes again, as a restore does: by running the steps
+        that made it, with recorded answers of the client's functions. partial: begin without what cannot be made
         again either.
 
         On a platform it is done there, next to the jail: branches are the same tenant's, with the same policy, and
