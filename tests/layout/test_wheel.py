@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import subprocess
 import sys
 import zipfile
@@ -39,3 +40,10 @@ def test_types_and_licence_are_shipped(names: set[str]) -> None:
     packages = ("cenote", "cenote_worker", "cenote_security")
     assert {f"{package}/py.typed" for package in packages} <= names
     assert [] != [name for name in names if name.endswith(".dist-info/licenses/LICENSE")]
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="it is built for x86-64")
+def test_the_compiled_file_is_shipped(names: set[str]) -> None:
+    """With its source, which says what it does."""
+    folder = "cenote_worker/image"
+    assert {f"{folder}/libcenote-image.so", f"{folder}/image.c", f"{folder}/README.md"} <= names
