@@ -194,6 +194,7 @@ def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
     assert "1" == value(runtime, "count")
 
 
+@pytest.mark.slow
 def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     """The deadline is counted from where the cell began, not from where it was taken over."""
     victim = node.victim()

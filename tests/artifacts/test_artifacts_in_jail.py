@@ -130,6 +130,7 @@ def test_data_that_a_test_reads(runtime: PythonRuntime) -> None:
     assert {"test_shop.py::test_data": "file:data.txt"} == dict(runtime.state.build().ran)
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_leaves_all_as_it_was(runtime: PythonRuntime) -> None:
     """With the exact span; what was remade is put back. On request it stays."""
     run(runtime, "text = open('shop.py').read()")

@@ -139,6 +139,7 @@ def test_bytes_that_are_no_packet_end_it(data: bytes, draft: Draft) -> None:
         collected(draft, lambda sock: send_packet(sock, data) if data else sock.close())
 
 
+@pytest.mark.slow
 def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: Draft) -> None:
     """Two bytes are a file on the wire, and 80 here; a state may have 128 megabytes."""
     files = b"\x2a\0" * (MAX_FIELDS + 1)

@@ -99,6 +99,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED.keys())
 def test_other_addresses_are_refused(network_runtime: NetworkRuntime, plain_site: Site, url: str) -> None:
     """Named in every notation, asked for directly or by a redirect: the error is the proxy's."""
@@ -127,6 +128,7 @@ DIRECT = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", DIRECT.values(), ids=DIRECT.keys())
 def test_there_is_no_other_way(network_runtime: NetworkRuntime, sink: Sink, code: str) -> None:
     """Without the proxy there is nothing: no route, no resolver, no privileged socket, no server of its own."""

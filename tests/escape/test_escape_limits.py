@@ -19,6 +19,7 @@ from cenote_worker.hosted import runtime as hosted
 from cenote_worker.supervisor.start import Nursery
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", BOMBS.attempts, ids=lambda attempt: attempt.name)
 def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
     """The limit is the jail's own: the neighbour works on, and so does a fresh jail of the same runtime."""
@@ -31,6 +32,7 @@ def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
         assert "42" == runtime.execute("6 * 7").value
 
 
+@pytest.mark.slow
 def test_hangs_end(hasty: None, arena: Arena) -> None:
     """Each is killed when its time is up; all of them at once keep nobody else waiting."""
     results: dict[str, ExecutionResult] = {}

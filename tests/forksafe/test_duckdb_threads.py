@@ -103,6 +103,7 @@ def test_each_database_in_memory_is_kept(runtime: PythonRuntime) -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "held",
     [

@@ -221,6 +221,7 @@ def test_branches_of_a_durable_runtime(owner: Owner) -> None:
     assert "[1]" == owner.runtime().execute("x").value
 
 
+@pytest.mark.slow
 def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
     """A generator stands where it stood: in a branch, and in the branch that its own store gives back."""
     runtime = owner.runtime()

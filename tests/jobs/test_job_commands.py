@@ -43,6 +43,7 @@ def test_nothing_is_submitted_whose_results_have_no_place(
     assert 2 == main(["job", "show", "homeless"])
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_results(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

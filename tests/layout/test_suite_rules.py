@@ -72,6 +72,7 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
         socket.create_connection(address, timeout=1)
 
 
+@pytest.mark.slow
 def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
     """One process of a run has all of them, and then its part of the others, by files."""
     tests = tmp_path / "tests"
@@ -100,6 +101,7 @@ SECOND_TIME = "from pathlib import Path\nran = Path(__file__).with_suffix('.ran'
 NEVER = "def test_it(): assert not 'ever'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=str)
 def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[str, ...]) -> None:
     """It fails beside others and passes alone. The list says what makes it fail again, and what it said."""
@@ -112,6 +114,7 @@ def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[st
     assert "too early" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
     done = run_suite(tmp_path, NEVER, SECOND_TIME, options=["--again"])
     assert (1, True) == (done.returncode, "1 failed, 1 unstable" in done.stdout), done.stdout + done.stderr

@@ -15,6 +15,7 @@ from cenote_worker.supervisor.ceiling import SETTING, Ceiling
 from cenote_worker.supervisor.start import Nursery
 
 
+@pytest.mark.slow
 def test_a_runtime_s_time(start_runtime: StartRuntime) -> None:
     """The cell that runs when it is over is ended with it; then the runtime starts nothing any more."""
     for limit in (1.5, 15.0, 45.0):  # where the cell has not begun by then, with more time

@@ -58,6 +58,7 @@ def test_a_cell_goes_on_and_its_output_too(
     assert ("1", 2) == ((again := runtime.execute("runs")).value, again.step)
 
 
+@pytest.mark.slow
 def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
     """Each call is answered once, whatever was on the way."""
     runtime = connect(own_platform)

@@ -52,6 +52,7 @@ def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
     assert [] == own_platform.references.list("tests", after="", limit=10)
 
 
+@pytest.mark.slow
 def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
     """No further threads of gRPC's are woken for a message: else three or four of them are, for each cell. By
     themselves they wake some ten times a second.
@@ -119,6 +120,7 @@ def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
     assert ("", 0) == (errors, process.returncode)
 
 
+@pytest.mark.slow
 def test_a_forked_child(platform: SmallPlatform) -> None:
     """It is told that connections survive no fork, at once; its parent and its own embedded runtimes go on."""
     code = """

@@ -311,6 +311,7 @@ def giving() -> Iterator[PythonRuntime]:
         yield made
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", GIVEN)
 def test_fields_are_there(giving: PythonRuntime, name: str) -> None:
     """By their names, whatever the class is, and of the same class each time."""

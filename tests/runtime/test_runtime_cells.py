@@ -205,6 +205,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]
 
 
+@pytest.mark.slow
 def test_rich_outputs(runtime: PythonRuntime) -> None:
     """A figure is a PNG, a frame has HTML and text."""
     result = ok(

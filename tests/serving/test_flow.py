@@ -137,6 +137,7 @@ def test_a_client_that_says_nothing(make_world: Callable[..., World]) -> None:
     silent.put(None)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "body",
     [
@@ -187,6 +188,7 @@ def test_content_that_is_announced_and_never_sent(world: World) -> None:
     assert "2" == line.run("1 + 1").value
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_more_calls_than_it_may(world: World) -> None:
     """Those over the limit are refused, each by itself; the others are carried out."""
     line = world.line(world.runtime(snapshots="none"))

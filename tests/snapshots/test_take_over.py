@@ -52,6 +52,7 @@ def prepare(runtime: PythonRuntime) -> None:
     ok(runtime.execute("f = lambda n: n + x"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("code", "reason"), DEATHS.values(), ids=DEATHS.keys())
 def test_each_kind_of_death(runtime: PythonRuntime, code: str, reason: str) -> None:
     """The result says why, and that the state is as before the cell; the next cell has all of it."""
@@ -67,6 +68,7 @@ def test_each_kind_of_death(runtime: PythonRuntime, code: str, reason: str) -> N
     assert survived(runtime)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock", "none"])
 def test_at_each_level(make_runtime: MakeRuntime, isolation: str) -> None:
     """Time after time."""

@@ -62,6 +62,7 @@ def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> N
         runtime.state.revert(first)
 
 
+@pytest.mark.slow
 def test_a_step_keeps_its_first_number(runtime: PythonRuntime) -> None:
     """Patches give steps new numbers: what was step 2 can be called so behind any number of them."""
     state = runtime.state

@@ -78,6 +78,7 @@ def test_there_are_enough() -> None:
     assert len({trap.name for trap in TRAPS}) == len(TRAPS) >= 60
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("trap", TRAPS, ids=lambda trap: trap.name)
 def test_an_applied_patch_gives_what_a_full_run_gives(trap: Trap, begin: Begin) -> None:
     """Outputs and what is looked at; they depend on the patch, through steps that the patch does not touch."""

@@ -131,6 +131,7 @@ def known(trace: StepTrace) -> object:
     return versions, trace.opaque, trace.unrepeatable
 
 
+@pytest.mark.slow
 @settings(relaxed, max_examples=100)
 @given(program)
 @example(["a = [1]\nb = a", "del b", "a.append(2)"])
@@ -180,6 +181,7 @@ def test_containers_that_the_copy_has_are_told_with_what_is_in_them_now(in_proce
     assert [1, 1, 1, 1, 5] == [kept.cells for kept in line.kept]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), INSIDE)
 def test_no_trap_is_taken_for_bindings_that_it_is_not(
     in_process: Callable, rule: str, setup: str, act: str, writes: str, reads: str, untouched: str

@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_equal_reads_give_equal_writes() -> None:
     """On each trap of the corpus, between the program and its patched form; a build system's constructive traces."""

@@ -41,6 +41,7 @@ def test_facts(client: ZygoteClient) -> None:
     assert client.isolation in ("strict", "landlock")
 
 
+@pytest.mark.slow
 def test_starts_from_many_threads(client: ZygoteClient) -> None:
     """A hundred at once: each gets a jail of its own."""
     with ThreadPoolExecutor(100) as pool:
@@ -65,6 +66,7 @@ def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
         assert first != zygote_pid(client)
 
 
+@pytest.mark.slow
 def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
     """Every start either succeeds or raises UnavailableError; none hangs; afterwards all is well."""
     client.facts  # noqa: B018  (wait until it is ready)

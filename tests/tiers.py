@@ -1,0 +1,66 @@
+"""Which tests `make test` runs, with --quick: all but those marked `slow`, and of each family marked `sweep` a few.
+
+`make test-all` and CI run everything, and so does pytest without that option.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pytest
+from _pytest.terminal import TerminalReporter
+
+CASES = 2
+"""Of a family, unless its mark says another number."""
+
+LONG_SECONDS = 8.0
+"""A test of `make test` that takes longer is named at the end of the run. A limit would depend on the machine."""
+
+
+def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:
+    """What is left of these. Raises UsageError where nothing is left of a folder."""
+    families: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        families.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    chosen = {item for family in families.values() for item in _examples(family)}
+    kept = [item for item in items if item in chosen]
+    if emptied := sorted(_folders(items) - _folders(kept)):
+        raise pytest.UsageError(
+            f"--quick leaves out every test of {', '.join(emptied)}: run them without it (make test-all), "
+            "or take the mark `slow` off one of them"
+        )
+    return kept
+
+
+def _examples(family: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
+    """At equal distances, so that each value of an outer parameter has its turn."""
+    family = [item for item in family if not item.get_closest_marker("slow")]
+    sweep = family[0].get_closest_marker("sweep") if family else None
+    if sweep is None:
+        return family
+    return family[:: math.ceil(len(family) / sweep.kwargs.get("cases", CASES))]
+
+
+def _folders(items: Iterable[pytest.Item]) -> set[str]:
+    return {item.nodeid.partition("::")[0].rpartition("/")[0] for item in items}
+
+
+class LongTests:
+    """Names the tests of a run with --quick that took long."""
+
+    def __init__(self) -> None:
+        self._seconds: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call":  # what several tests share is made by one of them
+            self._seconds[report.nodeid] += report.duration
+
+    def pytest_terminal_summary(self, terminalreporter: TerminalReporter) -> None:
+        found = [(test, spent) for test, spent in self._seconds.most_common() if spent > LONG_SECONDS]
+        if found:
+            terminalreporter.section(
+                "took long: marks `slow` and `sweep` are for these, or the machine was busy"
+            )
+            terminalreporter.write("".join(f"{spent:.1f} s {test}\n" for test, spent in found))
