@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from _pytest.terminal import TerminalReporter
@@ -20,18 +20,12 @@ LONG_SECONDS = 8.0
 
 
 def quick(items: Sequence[pytest.Item]) -> list[pytest.Item]:
-    """What is left of these. Raises UsageError where nothing is left of a folder."""
+    """What is left of these."""
     families: dict[str, list[pytest.Item]] = {}
     for item in items:
         families.setdefault(item.nodeid.partition("[")[0], []).append(item)
     chosen = {item for family in families.values() for item in _examples(family)}
-    kept = [item for item in items if item in chosen]
-    if emptied := sorted(_folders(items) - _folders(kept)):
-        raise pytest.UsageError(
-            f"--quick leaves out every test of {', '.join(emptied)}: run them without it (make test-all), "
-            "or take the mark `slow` off one of them"
-        )
-    return kept
+    return [item for item in items if item in chosen]
 
 
 def _examples(family: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
@@ -41,10 +35,6 @@ def _examples(family: Sequence[pytest.Item]) -> Sequence[pytest.Item]:
     if sweep is None:
         return family
     return family[:: math.ceil(len(family) / sweep.kwargs.get("cases", CASES))]
-
-
-def _folders(items: Iterable[pytest.Item]) -> set[str]:
-    return {item.nodeid.partition("::")[0].rpartition("/")[0] for item in items}
 
 
 class LongTests:

@@ -137,6 +137,7 @@ def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, age
         ("x.csv.gz", b"text", "BadGzipFile"),
         ("x.json.gz", gzip.compress(b"{"), "JSONDecodeError"),
     ],
+    ids=["two files", "not packed", "half a value"],  # what is packed holds the time
 )
 def test_what_is_packed_wrongly(
     file: str, content: bytes, reason: str, tmp_path: Path, scratch: PythonRuntime

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shutil
 import socket
@@ -30,7 +31,8 @@ def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subpr
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
-    shutil.copy(CONFTEST.with_name("unstable.py"), tests)
+    for beside in ("unstable.py", "tiers.py"):
+        shutil.copy(CONFTEST.with_name(beside), tests)
     for number, source in enumerate(sources):
         (tests / f"test_{number}.py").write_text(source)
     command = [
@@ -123,3 +125,53 @@ def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
 def test_where_much_fails_nothing_is_run_again(tmp_path: Path) -> None:
     done = run_suite(tmp_path, *[SECOND_TIME] * 11, options=["--again"])
     assert (1, True) == (done.returncode, "unstable" not in done.stdout), done.stdout + done.stderr
+
+
+FAMILIES = """import pytest
+@pytest.mark.slow
+def test_slow(): pass
+@pytest.mark.sweep
+@pytest.mark.parametrize('inner', range(3))
+@pytest.mark.parametrize('outer', 'ab')
+def test_many(inner, outer): pass
+@pytest.mark.sweep(cases=1)
+@pytest.mark.parametrize('x', range(5))
+def test_more(x): pass
+@pytest.mark.parametrize('x', range(4))
+def test_each(x): pass
+"""
+
+
+def test_a_quick_run_has_some_of_each_family(tmp_path: Path) -> None:
+    """The same ones in any order, of both values of an outer parameter; without the option, all are run."""
+    done = run_suite(tmp_path, FAMILIES, options=("--quick", "-v"))
+    assert "7 passed, 10 deselected" in done.stdout, done.stdout + done.stderr
+    ran = {test for test in re.findall(r"::(\S+) PASSED", done.stdout) if "each" not in test}
+    assert {"test_many[a-0]", "test_many[b-0]", "test_more[0]"} == ran
+    shutil.rmtree(tmp_path / "tests")
+    assert "17 passed" in run_suite(tmp_path, FAMILIES).stdout
+
+
+def marks(test: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    return {
+        node.attr
+        for decorator in test.decorator_list
+        for node in ast.walk(decorator)
+        if isinstance(node, ast.Attribute)
+    }
+
+
+def test_each_subject_has_quick_tests() -> None:
+    """`make test` tells something of each folder: of those with slow tests alone it would be silent."""
+    quick: dict[Path, bool] = {}
+    for path in CONFTEST.parent.rglob("test_*.py"):
+        tests = [
+            node
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_")
+        ]
+        if tests:
+            quick[path.parent] = quick.get(path.parent, False) or any(
+                "slow" not in marks(test) for test in tests
+            )
+    assert [] == [str(folder) for folder, found in quick.items() if not found]

@@ -92,7 +92,7 @@ def is_inside(place: str) -> bool:
     return place.startswith(HIDDEN_INSIDE[:1])
 
 
-@pytest.mark.slow
+@pytest.mark.sweep(cases=1)
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
     """Nothing of the client's, its parent's or the machine's; what the jail itself hid is all found.
