@@ -38,7 +38,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--grace", type=float, default=60.0, help="seconds that a last process may take to end")
 
 
-@pytest.hookimpl(tryfirst=True)  # before they are shuffled
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if addressed := [item.nodeid for item in items if ADDRESS.search(item.nodeid)]:
         raise pytest.UsageError(

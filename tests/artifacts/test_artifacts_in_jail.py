@@ -101,6 +101,7 @@ def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
     assert [] == [reason for one in runtime.state.artifacts for reason in one.stale]
 
 
+@pytest.mark.slow
 def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
     """Before the first cell and behind it, with cells between, and data that is no text."""
     with PythonRuntime(sandbox=SMALL) as runtime:

@@ -379,6 +379,7 @@ async def test_awaiting_code_has_the_same(folder: Path) -> None:
 # -- durability -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_value_that_never_ends_is_not_waited_for(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ from cenote_worker.cluster.ray_copies import PIECE
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 """The first test waits for all processes of a cluster to come up."""
 
 SMALL = SandboxPolicy(preload=("numpy",), memory="512MiB", snapshots="none", tracking=False)
@@ -163,7 +163,6 @@ def kept(folder: Path, prefix: str) -> list[str]:
         client.close()
 
 
-@pytest.mark.slow
 def test_a_machine_that_joins_later_gets_its_part(machines: Machines) -> None:
     """Runtimes go where fewest are."""
     with ExitStack() as opened:
@@ -177,7 +176,6 @@ def test_a_machine_that_joins_later_gets_its_part(machines: Machines) -> None:
         assert 2 == shown.count(": 2 runtimes")
 
 
-@pytest.mark.slow
 def test_a_value_crosses_once(machines: Machines) -> None:
     """Two consumers ask for it at once; a third one gets it while where it was made hangs."""
     maker = machines.runtime(machines.head, "maker")
@@ -225,7 +223,6 @@ def code(text: str) -> str:
     return f"```python\n{text}\n```"
 
 
-@pytest.mark.slow
 async def test_a_team_on_both_machines(machines: Machines) -> None:
     """Members are where there is room; what one has made goes to the next by reference, from machine to machine."""
     team = machines.here.team("spread", sandbox=SandboxPolicy(preload=(), memory="256MiB"))
@@ -237,7 +234,6 @@ async def test_a_team_on_both_machines(machines: Machines) -> None:
     team.delete()
 
 
-@pytest.mark.slow
 def test_an_agent_that_comes_back_knows_its_jails(machines: Machines) -> None:
     """The agent of a machine and all that serves its runtimes are killed, under a cell."""
     runtime = machines.runtime(machines.second, "kept")
@@ -258,7 +254,6 @@ class Lossy:
         self.here.inject(Variable("data", self.copied))
 
 
-@pytest.mark.slow
 def test_a_machine_that_is_killed(machines: Machines) -> None:
     """What it had is said to be lost, to whoever waits and whoever comes; the rest goes on. Started again in time it
     brings back what had a name, cells and values included, but for what was deleted meanwhile."""

@@ -39,6 +39,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
 def test_http_clients_work_by_themselves(
     network_runtime: NetworkRuntime, plain_site: Site, tls_site: Site, client: str
@@ -67,6 +68,7 @@ def wheel(name: str) -> bytes:
     return held.getvalue()
 
 
+@pytest.mark.slow
 def test_pip_installs_from_a_listed_index(network_runtime: NetworkRuntime, plain_site: Site) -> None:
     """A package that was not there is there."""
     file = "/tinyprobe-1.0-py3-none-any.whl"

@@ -68,6 +68,7 @@ count = batches.read_next_batch().num_rows
 """
 
 
+@pytest.mark.slow
 def test_what_was_begun_goes_on_behind_a_crash(runtime: PythonRuntime) -> None:
     """A transaction, rows that nobody has fetched, batches, what was prepared and attached, functions, settings."""
     good(runtime, BEGUN)

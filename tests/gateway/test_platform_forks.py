@@ -208,6 +208,7 @@ def test_forks_are_on_record(owner: Owner, parent: PythonRuntime) -> None:
     assert "parent" not in created[parent_id]
 
 
+@pytest.mark.slow
 def test_branches_of_a_durable_runtime(owner: Owner) -> None:
     """Durable too, from their first moment, unless they end by themselves; one that sleeps is woken for it."""
     runtime = owner.runtime()

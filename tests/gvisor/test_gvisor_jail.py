@@ -100,6 +100,7 @@ def test_a_cell_can_be_interrupted(gvisor: PythonRuntime) -> None:
     assert ("time", "kept", "7") == (result.error.reason, result.state, value(gvisor, "kept"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_a_crash_costs_what_no_cell_has_bound() -> None:
     """Nothing is copied at this level, but the warden makes the beginning anew, with small values that were bound."""
@@ -142,6 +143,7 @@ def test_noexec_keeps_programs_from_being_run() -> None:
         assert ["PermissionError"] * 3 == [error and error.type for error in refused]
 
 
+@pytest.mark.slow
 def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: PythonRuntime) -> None:
     """The warden inside answers, though gVisor tells it less than Linux would; also while there is nobody else."""
     park_at_once(monkeypatch)

@@ -85,6 +85,7 @@ def test_what_is_said_of_a_file_of_results(results: int, bad: int, said: str) ->
     assert said == described(results, bad)
 
 
+@pytest.mark.slow
 def test_from_a_file_to_a_file(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def test_a_ceiling_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         Ceiling()
 
 
+@pytest.mark.slow
 def test_a_closed_runtime_gives_its_place_back(
     start_runtime: StartRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

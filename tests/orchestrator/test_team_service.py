@@ -240,6 +240,7 @@ async def test_what_fails_says_why(studio: Studio) -> None:
     refused.delete()
 
 
+@pytest.mark.slow
 async def test_news_from_any_point_on(studio: Studio) -> None:
     """Numbered without gaps; whoever comes later hears the same from where they want."""
     team = studio.team("heard", sandbox=BARE).add("boss", model=scripted(code("print(1)"), "Done."))
@@ -253,6 +254,7 @@ async def test_news_from_any_point_on(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_values_by_reference(studio: Studio) -> None:
     """A lead finds what it was given under its name; no prompt holds it."""
     studio.models.script(lead=[code("reply(str(sum(rows)))")])

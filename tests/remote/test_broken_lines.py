@@ -47,6 +47,7 @@ class Reader:
             cut()
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_and_its_output_too(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_line_that_breaks_while_nobody_asks(
     assert "42" == runtime.execute("x + 1").value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 14, 1 << 22])
 def test_values_arrive_whole(own_platform: SmallPlatform, cable: Cable, connect: Connect, size: int) -> None:
     """In both directions, also when the line breaks in the middle of one."""
@@ -129,6 +131,7 @@ def test_an_answer_that_is_lost_on_its_way(
     assert str(8 << 20) == runtime.execute("len(large())").value
 
 
+@pytest.mark.slow
 def test_a_line_that_does_not_come_back(
     own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -163,6 +163,7 @@ def test_memory_limit(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
+@pytest.mark.slow
 def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
     """A cell with a large literal is told what to do instead; one that is nested too deeply, that it may be."""
     runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
@@ -350,6 +351,7 @@ async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on(
         await asyncio.wait_for(runtime.execute("1"), PATIENCE)
 
 
+@pytest.mark.slow
 async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
     """The interrupt may overtake the cell: it is heard all the same, and nothing has to be killed."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:

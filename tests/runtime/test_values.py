@@ -157,6 +157,7 @@ def test_what_is_injected_together_shares_its_state(make_runtime) -> None:
     assert [] == kit.rows
 
 
+@pytest.mark.slow
 def test_estimators(make_runtime) -> None:
     """A scikit-learn estimator is injected, fitted by a cell, and shared onwards."""
     from sklearn.linear_model import LinearRegression

@@ -70,6 +70,7 @@ def next_pid(runtime: PythonRuntime) -> int:
     return int(runtime.execute(code).value or "")
 
 
+@pytest.mark.slow
 def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRuntime) -> None:
     """It goes through as many objects as they did, and says so; one that speaks of something else has its own."""
     runtime = make_runtime(memory="2GiB")

@@ -156,6 +156,7 @@ def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.M
         assert PATCHED == runtime.execute(LOOK).value
 
 
+@pytest.mark.slow
 def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that were too large for the record are others by now, or not there: and nothing has changed."""
     monkeypatch.setattr(noted, "MAX_PUT_IN", 0)

@@ -109,6 +109,7 @@ def test_what_was_done_outside_is_known_when_it_comes_back(
     assert ("(1, 1)", ["ana"]) == (runtime.execute("n, m").value, sent)
 
 
+@pytest.mark.slow
 def test_a_step_has_its_limit_when_it_runs_again() -> None:
     """Whether or not it has reached it before."""
     for limit in (0.5, 5.0, 30.0):  # where a step that does next to nothing takes as long, with more

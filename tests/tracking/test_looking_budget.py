@@ -128,6 +128,7 @@ def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
     assert 0 == session.looks_for("t = len(many)")
 
 
+@pytest.mark.slow
 def test_what_has_too_much_memory_in_it_is_looked_at_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:

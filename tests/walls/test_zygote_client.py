@@ -219,6 +219,7 @@ def test_a_policy_must_fit(client: ZygoteClient) -> None:
         client.start_jail(SandboxPolicy(preload=("json",)), nowhere)
 
 
+@pytest.mark.slow
 def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
     """A process with threads cannot be forked safely: the error names the module."""
     (tmp_path / "threaded_module.py").write_text(
