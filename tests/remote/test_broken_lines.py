@@ -13,7 +13,7 @@ from tests.remote.small_platform import SmallPlatform
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import Function, PythonRuntime, Variable
-from cenote.runtime.remote import patience
+from cenote.runtime.remote import patience, session
 from cenote_security.errors import (
     OutcomeUnknownError,
     RuntimeLostError,
@@ -30,6 +30,13 @@ for n in range(60):
     print(n, flush=True)
     time.sleep(0.02)
 """
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that stood is given up after a moment."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.3)
+    monkeypatch.setattr(session, "Patience", lambda _limit: patience.Patience(0.3))
 
 
 class Reader:
@@ -131,12 +138,10 @@ def test_an_answer_that_is_lost_on_its_way(
     assert str(8 << 20) == runtime.execute("len(large())").value
 
 
-@pytest.mark.slow
 def test_a_line_that_does_not_come_back(
-    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
     """What was sent may have run: the error names the key, and later the outcome can be had by it."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
     runtime = connect(own_platform)
     reader = Reader("5", cable.pull)
     with pytest.raises(OutcomeUnknownError) as caught:
@@ -149,10 +154,9 @@ def test_a_line_that_does_not_come_back(
 
 
 def test_what_was_never_sent_did_not_run(
-    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
     """A call that waited for a line in vain may simply be repeated."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
     runtime = connect(own_platform)
     runtime.execute("n = 1")
     cable.pull()
