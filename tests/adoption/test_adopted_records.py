@@ -95,6 +95,7 @@ def begun(node: Node, last: str) -> Victim:
     return victim
 
 
+@pytest.mark.slow
 def test_what_was_put_in_is_put_in_again(node: Node) -> None:
     """By another process than it was given to, the value that was replaced too."""
     begun(node, "b = given[0] + n").kill()

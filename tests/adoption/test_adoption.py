@@ -377,6 +377,7 @@ def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
     assert COUNTED == whole.printed
 
 
+@pytest.mark.slow
 def test_large_displays_and_results_are_not_lost(node: Node) -> None:
     """What travels beside a packet, in memory of its own, is there for the successor too."""
     victim = node.victim()

@@ -77,6 +77,7 @@ def test_a_patch_of_one_function_runs_the_tests_that_use_it(runtime: PythonRunti
     )
 
 
+@pytest.mark.slow
 def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
     """The build loads the module anew, and remakes what was computed with the old one; then nothing is left to do."""
     run(runtime, "text = open('shop.py').read()\nopen('shop.py', 'w').write(text.replace('x * 2', 'x * 5'))")
@@ -251,6 +252,7 @@ def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
     assert ["report.md", "shop.py", "test_shop.py"] == [one.name for one in state.artifacts]
 
 
+@pytest.mark.slow
 def test_a_build_is_taken_back(runtime: PythonRuntime) -> None:
     """As a patch is, by the id of its patch: what it had moved is back in its place, and what came later stays."""
     run(runtime, f"%%writefile shop.py\n{SHOP.replace('x * 2', 'x * 5')}")

@@ -221,6 +221,7 @@ def test_a_state_has_so_many_bytes_and_no_more() -> None:
         parse_state(message, LIMIT - 1)
 
 
+@pytest.mark.slow
 def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     """When whoever asked says that it is late."""
     over = threading.Event()
@@ -229,6 +230,7 @@ def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     assert over.is_set()
 
 
+@pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(draft: Draft) -> None:
     """When one of its parts takes too long, however much time there is for all of it."""
     with pytest.raises(CheckpointRefusedError, match="for seconds"):

@@ -128,6 +128,7 @@ def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolde
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+@pytest.mark.slow
 def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state: StateFolder) -> None:
     """By `down` in another terminal: nobody is told where it would have listened."""
     command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]

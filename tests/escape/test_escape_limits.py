@@ -84,6 +84,7 @@ def test_nothing_survives_its_jail(arena: Arena) -> None:
     until(lambda: not any(map(runs, left)))
 
 
+@pytest.mark.slow
 def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ def test_mapping_is_stopped_by_mounts_only(level: str, start: Callable[[bool], L
     assert expected == [name for name, attempt in BY_MAPPING.items() if leaves(attempt)]
 
 
+@pytest.mark.slow
 def test_what_is_installed_still_runs(start: Callable[[bool], Leaves]) -> None:
     """Programs of the system, and the interpreter with a script that was written here."""
     leaves = start(True)

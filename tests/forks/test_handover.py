@@ -60,6 +60,7 @@ def value(runtime: PythonRuntime, expression: str) -> str | None:
     return result.value
 
 
+@pytest.mark.slow
 def test_what_is_written_in_one_is_seen_in_no_other(make: Make, fork: Fork) -> None:
     """Arrays large and small, views, frames and bytes: each side has its own, views share with their array."""
     source = make(sandbox=SandboxPolicy())

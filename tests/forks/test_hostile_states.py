@@ -47,6 +47,7 @@ def slow(when: str) -> str:
     return f"class Slow:\n    def __reduce__(self): return {reduced}\nx, slow = 1, Slow()"
 
 
+@pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
     """The source goes on, whichever state was copied."""
     run(runtime, slow("copied"))

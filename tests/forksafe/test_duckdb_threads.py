@@ -36,6 +36,7 @@ def crash(runtime: PythonRuntime) -> ExecutionResult:
     return result
 
 
+@pytest.mark.slow
 def test_a_table_survives_a_crash(runtime: PythonRuntime) -> None:
     """Queries over it have as many threads as before, time after time."""
     good(runtime, "con.execute('create table t as select range as a, range % 7 as b from range(300000)');")

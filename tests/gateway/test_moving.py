@@ -126,6 +126,7 @@ def moving(make_world: Callable[..., World]) -> Iterator[Moving]:
     world.nodes.close()
 
 
+@pytest.mark.slow
 def test_it_is_there_as_it_was(moving: Moving) -> None:
     """For a client that is attached as well: its next call goes there."""
     with moving.runtime() as runtime:

@@ -78,6 +78,7 @@ def test_a_name_that_no_index_takes_is_found(server: PostgresqlServer, symbol: s
         assert [] == store.find(location=Location(f"name:{symbol}c"))
 
 
+@pytest.mark.slow
 def test_a_second_writer_puts_the_first_out(server: PostgresqlServer) -> None:
     """The first one's steps are refused from then on, rather than mixed with the other's."""
     first = HistoryStore(server.url, "contested")

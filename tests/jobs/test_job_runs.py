@@ -308,6 +308,7 @@ def test_tasks_wait_for_quotas(studio: Studio) -> None:
         someone(studio, "tiny", memory=2**20).jobs.submit([{"code": "1"}], sandbox=BARE)
 
 
+@pytest.mark.slow
 def test_two_tenants(studio: Studio) -> None:
     """Another tenant's job is answered as one that does not exist, by name and by id, whatever is asked."""
     mine = studio.connect().jobs.submit([{"id": "t", "code": "'mine'"}], name="same", key="k", sandbox=BARE)

@@ -25,6 +25,7 @@ async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
     """As with a team of this process: type, shape and description are what the jail that made it says."""
     put = "team.put('table', {'a': [1, 2], 'b': [3, 4]})\nkind = team.list()[0]"

@@ -127,6 +127,7 @@ async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
         await team.run("Look")
 
 
+@pytest.mark.slow
 async def test_secrets_are_kept_apart(studio: Studio) -> None:
     """A key reaches the model's server, and neither store, log, audit, news, status nor jail has it."""
     secret = "sk-" + "hush" * 8
@@ -209,6 +210,7 @@ def test_what_lives_in_this_process_is_refused(studio: Studio) -> None:
         team.add("boss", model=object())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_cancel(studio: Studio) -> None:
     """The cell is interrupted, what waits is not begun, and the team can be set to work again."""
     slow = "print('begun', flush=True)\nimport time\ntime.sleep(60)"
@@ -336,6 +338,7 @@ async def test_unknown_runs(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_a_team_that_has_no_member_yet(studio: Studio) -> None:
     """It is not there, and what makes it is said; so is where to look for runs."""
     with pytest.raises(UsageError, match=r"there is no team 'empty'.*when it has a member, by `add`"):

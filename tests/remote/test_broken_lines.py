@@ -138,6 +138,7 @@ def test_an_answer_that_is_lost_on_its_way(
     assert str(8 << 20) == runtime.execute("len(large())").value
 
 
+@pytest.mark.slow
 def test_a_line_that_does_not_come_back(
     impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:

@@ -149,6 +149,7 @@ def test_many_runtimes_leave_nothing_behind() -> None:
         assert sorted(str(n * 2) for n in range(50)) == sorted(map(str, values))
 
 
+@pytest.mark.slow
 def test_questions_from_many_threads() -> None:
     """Every status question is answered, however the answers race with the questions."""
     with PythonRuntime() as runtime:

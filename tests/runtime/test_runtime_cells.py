@@ -332,6 +332,7 @@ def test_large_code(runtime: PythonRuntime) -> None:
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value
 
 
+@pytest.mark.slow
 def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     """Also by pip itself, run as a program: it does not try for long, and what it prints names the reason."""
     code = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'nosuchthing'])"

@@ -258,6 +258,7 @@ def test_without_snapshots(make_runtime: MakeRuntime) -> None:
     assert "lost" == runtime.execute("import os; os._exit(1)").state
 
 
+@pytest.mark.slow
 def test_it_is_quick(runtime: PythonRuntime) -> None:
     """50 ms at 500 MB is the aim; ten times that, at best, is a failure on any machine. One that has much else to do
     is given several tries."""

@@ -138,6 +138,7 @@ def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp
         assert (PATCHED, 0) == (runtime.execute(LOOK).value, client.calls)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The patch is told of as done and not durable; what comes next stores it as well."""
 

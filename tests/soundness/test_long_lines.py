@@ -99,6 +99,7 @@ def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) 
     assert looks(full, codes) == runtime.execute(LOOK).value
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
     """The state is put back, and no more is kept than before."""
     before = runtime.execute(LOOK).value
@@ -109,6 +110,7 @@ def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRu
     assert KEPT >= kept_in_the_end(runtime)
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
     """As above."""
     before, state = runtime.execute(LOOK).value, runtime.state

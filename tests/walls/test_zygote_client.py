@@ -96,6 +96,7 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
             Jail(client, POLICY)
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_client_has_a_zygote_of_its_own(client: ZygoteClient) -> None:
     """It neither speaks through its parent's socket nor ends its parent's zygote."""
     with Jail(client, POLICY) as jail:
