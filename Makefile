@@ -2,7 +2,8 @@
 #
 #   make demo                      agents at work on real data in jails, offline
 #   make demo MODEL=openai/gpt-5   the same task on a real model
-#   make test                      the test suite; test-long adds the tests that take minutes
+#   make test                      the quick tests: what a change needs, in minutes
+#   make test-all                  all of them, as CI does; test-long adds those that take minutes each
 #   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
 #   make image                     builds the compiled file twice: the same as the installed one (own environment)
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
+.PHONY: help demo test test-all test-long test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -39,6 +40,9 @@ demo: environment
 	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
 
 test: environment-test
+	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --quick $(ARGS)
+
+test-all: environment-test
 	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again $(ARGS)
 
 test-long: environment-test

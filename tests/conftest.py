@@ -1,4 +1,4 @@
-"""Rules for the whole suite: long tests on request, no network but loopback, nothing left behind."""
+"""Rules for the whole suite: what is run on request, no network but loopback, nothing left behind."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="leave out what takes long: see tests/tiers.py")
     parser.addoption("--long", action="store_true", help="also run the tests that take minutes")
     parser.addoption("--again", action="store_true", help="run the few tests that failed once more, alone")
     parser.addoption("--grace", type=float, default=60.0, help="seconds that a last process may take to end")
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(
             "processes of a run cannot agree on ids with addresses: " + ", ".join(addressed)
         )
+    if config.getoption("--quick"):
+        from tests.tiers import quick
+
+        kept = quick(items)
+        chosen = {*kept}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = kept
     if config.getoption("--long"):
         return
     skip = pytest.mark.skip(reason="takes minutes; run with --long")
@@ -269,6 +277,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, usual)
     sys.addaudithook(_forbid_network)
+    sys.dont_write_bytecode = False  # a file of tests takes longer to compile than to import
     if config.getoption("--long"):
         hypothesis.settings.load_profile("long")
     if not hasattr(config, "workerinput"):  # workers of xdist inherit the mark, the folder and the hash seed
@@ -281,6 +290,10 @@ def pytest_configure(config: pytest.Config) -> None:
             from tests.unstable import Unstable
 
             config.pluginmanager.register(Unstable())
+        if config.getoption("--quick"):
+            from tests.tiers import LongTests
+
+            config.pluginmanager.register(LongTests())
 
 
 def pytest_report_header() -> str:

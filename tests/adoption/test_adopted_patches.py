@@ -103,6 +103,7 @@ def test_killed_while_a_second_jail_runs_the_history_the_first_one_goes_on(node:
     assert "([3], 1, 1)" == value(runtime, "log, n, z")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "dies",
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.adoption.conftest import Node, Victim, join, value
 from tests.adoption.supervising import JAIL, NAME, replaced, stored
 
@@ -94,6 +95,7 @@ def begun(node: Node, last: str) -> Victim:
     return victim
 
 
+@pytest.mark.slow
 def test_what_was_put_in_is_put_in_again(node: Node) -> None:
     """By another process than it was given to, the value that was replaced too."""
     begun(node, "b = given[0] + n").kill()
@@ -102,6 +104,7 @@ def test_what_was_put_in_is_put_in_again(node: Node) -> None:
     assert "(15, 16)" == value(runtime, "a, b")
 
 
+@pytest.mark.slow
 def test_a_patch_that_was_killed_behind_it_has_never_been(node: Node) -> None:
     """It had put one in again, into a second jail. The next one does it to the end."""
     victim = begun(node, "import time\nwhile n == 10: time.sleep(0.01)\nb = given[0] + n")

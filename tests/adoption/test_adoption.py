@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import struct
+import threading
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,6 +38,7 @@ from cenote_worker.hosted.runtime import HostedRuntime
 from cenote_worker.keeper.client import KeeperClient, connect
 from cenote_worker.keeper.message import close_all
 from cenote_worker.results import ExecutionResult, Patched
+from cenote_worker.supervisor.autopsy import Death
 from cenote_worker.supervisor.edge import DoneReply
 from cenote_worker.supervisor.host_line import HostCall, HostLine
 from cenote_worker.tenancy.books import Books
@@ -192,6 +194,7 @@ def test_a_cell_that_has_its_answer_is_not_run_again(node: Node) -> None:
     assert "1" == value(runtime, "count")
 
 
+@pytest.mark.slow
 def test_the_time_of_a_cell_goes_on(node: Node) -> None:
     """The deadline is counted from where the cell began, not from where it was taken over."""
     victim = node.victim()
@@ -374,6 +377,7 @@ def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
     assert COUNTED == whole.printed
 
 
+@pytest.mark.slow
 def test_large_displays_and_results_are_not_lost(node: Node) -> None:
     """What travels beside a packet, in memory of its own, is there for the successor too."""
     victim = node.victim()
@@ -472,6 +476,29 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
     until(lambda: [] == node.keeper.keys())
     until(lambda: len(opened()) <= before)
     until(lambda: not any(folder.exists() for folder in groups))
+
+
+def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -> None:
+    """The end of its jail is heard after it was closed, when another runtime may have its name and its places."""
+    former = KeptRuntime.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    node.spare()
+    jail = former.start_jail(POLICY, None, None)
+    former.hold(injection := gift("gift", 5))
+    former.close()
+    later = node.victim()
+    later.tell("inject", "other", name="other", value=1, size=10)
+    assert "DoneReply" == later.value("other")
+    kept = node.keeper.keys()
+    jail.end(Death(reason="closed"))
+    until(lambda: jail.death)
+    heard = threading.Event()
+    jail._reactor.call_soon(heard.set)  # where it is told that it has ended
+    assert heard.wait(PATIENCE)
+    former.release(injection)
+    former.refill()
+    assert kept == node.keeper.keys()
+    later.kill()
+    assert "2" == value(node.adopt(), "len(other)")
 
 
 def group_folders(runtime: HostedRuntime) -> list[Path]:

@@ -53,6 +53,7 @@ def test_a_request_that_never_left_is_refused_as_such(node: Node) -> None:
     assert "1" == value(runtime, "x")
 
 
+@pytest.mark.slow
 def test_a_request_that_did_leave_gets_its_answer(node: Node) -> None:
     """It was sent, and only the note of that is missing: the cell is not run a second time."""
     victim = node.victim()

@@ -232,6 +232,7 @@ def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
     journal.close()
 
 
+@pytest.mark.slow
 def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
     """A cell that calls for hours may print nothing meanwhile."""
     handed: list[int] = []

@@ -63,6 +63,7 @@ class Client:
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_cell_runs_once_and_in_order(node: Node, seed: int) -> None:
     """However often the process is killed: no cell is lost, none runs twice, each answer is that of its cell."""

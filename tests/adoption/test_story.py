@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -239,6 +240,7 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
     assert (["k"], [3]) == (list(story.outcomes), story.injections)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(st.lists(ENTRIES, max_size=30))
 def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:

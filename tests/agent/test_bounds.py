@@ -63,6 +63,7 @@ async def test_the_time_of_a_run_ends_a_silent_model() -> None:
     assert "[This task ended without an answer: timeout.]" == agent.messages[-1].content
 
 
+@pytest.mark.slow
 async def test_the_time_of_a_run_ends_a_cell() -> None:
     """The cell is given what is left, and what it came to stays in the conversation."""
     for limit in LIMITS:  # with more time, where it was over before the cell began
@@ -88,6 +89,7 @@ async def test_an_answer_has_a_time() -> None:
     assert response.model_error.startswith("AnswerTimeoutError: the answer was not there after 0.05 s")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["", "```python\n", "<think>"])
 async def test_an_answer_has_a_length_by_default(first: str) -> None:
     """In words, in a block, in reasoning: a small model that repeats itself does so without end."""

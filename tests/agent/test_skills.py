@@ -161,6 +161,7 @@ def test_files_that_are_too_large_or_no_text_are_refused(tmp_path: Path) -> None
     assert "No such file or directory" == problem(tmp_path / "nowhere" / "SKILL.md")
 
 
+@pytest.mark.slow
 def test_hostile_yaml_builds_nothing(tmp_path: Path) -> None:
     """Tags that would make objects are refused, deep nesting is no crash."""
     tagged = front("name: !!python/object/apply:os.system ['true']\ndescription: d")

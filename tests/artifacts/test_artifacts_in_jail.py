@@ -77,6 +77,7 @@ def test_a_patch_of_one_function_runs_the_tests_that_use_it(runtime: PythonRunti
     )
 
 
+@pytest.mark.slow
 def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
     """The build loads the module anew, and remakes what was computed with the old one; then nothing is left to do."""
     run(runtime, "text = open('shop.py').read()\nopen('shop.py', 'w').write(text.replace('x * 2', 'x * 5'))")
@@ -101,6 +102,7 @@ def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
     assert [] == [reason for one in runtime.state.artifacts for reason in one.stale]
 
 
+@pytest.mark.slow
 def test_a_module_and_its_tests_uploaded_again_and_again() -> None:
     """Before the first cell and behind it, with cells between, and data that is no text."""
     with PythonRuntime(sandbox=SMALL) as runtime:
@@ -130,6 +132,7 @@ def test_data_that_a_test_reads(runtime: PythonRuntime) -> None:
     assert {"test_shop.py::test_data": "file:data.txt"} == dict(runtime.state.build().ran)
 
 
+@pytest.mark.slow
 def test_a_test_that_fails_leaves_all_as_it_was(runtime: PythonRuntime) -> None:
     """With the exact span; what was remade is put back. On request it stays."""
     run(runtime, "text = open('shop.py').read()")
@@ -249,6 +252,7 @@ def test_what_cannot_be_done_is_refused(runtime: PythonRuntime) -> None:
     assert ["report.md", "shop.py", "test_shop.py"] == [one.name for one in state.artifacts]
 
 
+@pytest.mark.slow
 def test_a_build_is_taken_back(runtime: PythonRuntime) -> None:
     """As a patch is, by the id of its patch: what it had moved is back in its place, and what came later stays."""
     run(runtime, f"%%writefile shop.py\n{SHOP.replace('x * 2', 'x * 5')}")

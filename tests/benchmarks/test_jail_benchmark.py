@@ -28,6 +28,7 @@ def run_quick(data: Path, *sandboxes: str) -> tuple[str, dict[str, object]]:
     return done.stdout, json.loads(data.read_text())
 
 
+@pytest.mark.slow
 def test_every_measure_gives_figures(tmp_path: Path) -> None:
     """In the table as in the data: what strict walls cost is judged, other levels are open."""
     names = ["no sandbox", "cenote none", "cenote strict"]

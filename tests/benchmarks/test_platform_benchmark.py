@@ -42,6 +42,7 @@ def run_quick(data: Path, service: str, *measures: str) -> tuple[str, list[dict[
     return done.stdout, json.loads(data.read_text())["samples"]
 
 
+@pytest.mark.slow
 def test_measures_give_figures(tmp_path: Path) -> None:
     """In the table as in the data."""
     names = ["assign", "create", "array-small", "clients-few", "idle"]
@@ -52,12 +53,14 @@ def test_measures_give_figures(tmp_path: Path) -> None:
     assert all(f"{name}: " in table for name in names)
 
 
+@pytest.mark.slow
 def test_what_a_service_has_no_way_for_is_said(tmp_path: Path) -> None:
     """JSON has no frames: that is no failure."""
     _, samples = run_quick(tmp_path / "data.json", "json over gRPC", "frame-large")
     assert ["not offered"] == [s["outcome"] for s in samples]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("kernel_gateway") is not None, reason="the rival is installed here")
 def test_a_library_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
     """The benchmark runs without the rivals; their lines say why they are empty."""
@@ -72,6 +75,7 @@ def test_actors_are_placed_where_machines_are(tmp_path: Path) -> None:
     assert [("measured", ""), ("measured", "")] == [(s["outcome"], s["reason"]) for s in samples]
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_a_driver_that_takes_too_long() -> None:
     """Neither itself nor the servers that it has started."""
     before = live_descendants(os.getpid())
@@ -100,6 +104,7 @@ def summary(median: float) -> Summary:
     return Summary(median=median, low=median, high=median, rounds=1, ratio=None)
 
 
+@pytest.mark.slow
 def test_json_takes_arrays_up_to_a_size() -> None:
     """At the limit it is written, one number past it that is refused."""
     values = np.zeros(JSON_LIMIT // 8, dtype="float64")

@@ -38,6 +38,7 @@ def offered(contender: str) -> list[Measure]:
     return [measure for measure in MEASURES if not measure.only or contender in measure.only]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("measure", offered(PLAIN), ids=lambda measure: measure.name)
 def test_every_measure_gives_figures(
     measure: Measure, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

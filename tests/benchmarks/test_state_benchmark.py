@@ -64,6 +64,7 @@ def test_every_goal_is_about_a_figure_that_is_measured() -> None:
     assert [] == [goal.text for goal in GOALS if goal.rival and goal.rival not in taking[goal.measure]]
 
 
+@pytest.mark.slow
 def test_measures_give_figures(tmp_path: Path) -> None:
     """From the command to the data."""
     names = ["moves-10MB"]

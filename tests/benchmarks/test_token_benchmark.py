@@ -19,6 +19,7 @@ from benchmarks.tokens.style import Transcript
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("conversation", CONVERSATIONS, ids=lambda c: c.name)
 def test_all_styles_make_the_same_tool_calls(conversation: Conversation) -> None:
     """Code and JSON do the same work on the same data; each ends every exchange with the scripted answer."""
@@ -49,6 +50,7 @@ def test_different_tool_calls_are_noticed() -> None:
         check_same_calls("c", {"x": same, "y": Transcript(model_calls=[], tool_calls=["a 1", "b 3"])})
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_table_and_writes_data(tmp_path: Path) -> None:
     """One conversation, from the command line."""
     data = tmp_path / "tokens.json"

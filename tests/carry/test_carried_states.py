@@ -50,6 +50,7 @@ def test_every_state_has_its_case() -> None:
     assert set(HIDDEN) == CHANGES.keys() == BACK.keys()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("state", HIDDEN)
 def test_a_state_is_carried(runtime: PythonRuntime, state: str) -> None:
     if state.startswith("torch"):

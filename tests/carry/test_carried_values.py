@@ -69,6 +69,7 @@ PROGRAMS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS.keys())
 def test_what_is_carried_has_the_version_that_it_had(runtime: PythonRuntime, program: str) -> None:
     """So a later step that has read it need not run again."""
@@ -120,6 +121,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("program", "reason"), REFUSED.values(), ids=REFUSED.keys())
 def test_what_cannot_be_carried_is_refused_with_the_reason(
     runtime: PythonRuntime, program: str, reason: str

@@ -57,6 +57,7 @@ def runtime() -> Iterator[PythonRuntime]:
         yield runtime
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", MADE)
 def test_it_comes_over_as_it_was(what: str, runtime: PythonRuntime) -> None:
     """The step that has made it is not run again."""

@@ -78,6 +78,7 @@ def unpickled(value: set[Any]) -> set[Any]:
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("way", WAYS)
 def test_sets_come_to_lie_as_they_did(way: str) -> None:
     """So all that is done to them later goes the same way, which is tried."""

@@ -276,6 +276,7 @@ async def test_opening_while_others_work(folder: Path) -> None:
 # -- what is written --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_changed_column_of_a_wide_frame_writes_that(make_runtime: Make, folder: Path) -> None:
     """20 MB in 50 columns: one column and two chunks at its ends, not the frame."""
     pytest.importorskip("pandas")
@@ -378,6 +379,7 @@ async def test_awaiting_code_has_the_same(folder: Path) -> None:
 # -- durability -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_value_that_never_ends_is_not_waited_for(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -550,6 +552,7 @@ def test_a_full_disk_is_no_acknowledgement(
     assert "(2, 3, 4)" == value(restored(make_runtime, folder), "x, y, given")
 
 
+@pytest.mark.slow
 def test_a_durable_runtime_does_not_fill_its_store(make_runtime: Make, folder: Path) -> None:
     """Old checkpoints go; labelled ones stay."""
     runtime = make_runtime(store=folder, name="r", durable=True, sandbox=SandboxPolicy(preload=()))

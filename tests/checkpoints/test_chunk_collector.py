@@ -139,6 +139,7 @@ def test_bytes_that_are_no_packet_end_it(data: bytes, draft: Draft) -> None:
         collected(draft, lambda sock: send_packet(sock, data) if data else sock.close())
 
 
+@pytest.mark.slow
 def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: Draft) -> None:
     """Two bytes are a file on the wire, and 80 here; a state may have 128 megabytes."""
     files = b"\x2a\0" * (MAX_FIELDS + 1)
@@ -220,6 +221,7 @@ def test_a_state_has_so_many_bytes_and_no_more() -> None:
         parse_state(message, LIMIT - 1)
 
 
+@pytest.mark.slow
 def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     """When whoever asked says that it is late."""
     over = threading.Event()
@@ -228,6 +230,7 @@ def test_a_silent_copy_is_given_up(draft: Draft) -> None:
     assert over.is_set()
 
 
+@pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(draft: Draft) -> None:
     """When one of its parts takes too long, however much time there is for all of it."""
     with pytest.raises(CheckpointRefusedError, match="for seconds"):

@@ -76,6 +76,7 @@ def kill(clients: Clients, times: int) -> None:
     assert clients.acknowledged > times / 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)  # each client starts a zygote of its own: a second of CPU
 def test_no_acknowledged_step_is_lost(clients: Clients) -> None:
     """Ten times in a row, each going on from what was left."""

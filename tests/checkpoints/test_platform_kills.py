@@ -147,6 +147,7 @@ def kill(platforms: Platforms, times: int) -> None:
         worker.runtime.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_no_answered_step_is_lost(platforms: Platforms) -> None:
     """Three times in a row, with two clients that go on all the time."""

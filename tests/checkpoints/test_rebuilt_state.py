@@ -171,6 +171,7 @@ def test_a_runtime_that_reaches_out_repeats_only_what_is_known(make_runtime: Mak
     assert "step 2 may have done something outside" in str(foretold(folder, "r"))
 
 
+@pytest.mark.slow
 def test_a_runtime_that_can_reach_out_by_now_does_not_repeat_what_is_not_known(
     lives: Lives, tmp_path: Path
 ) -> None:

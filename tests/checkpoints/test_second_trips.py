@@ -728,6 +728,7 @@ VALUES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CLASSES | VALUES)
 def test_it_is_the_same_after_two_trips(case: str) -> None:
     """The second code runs in the namespace that was filled, where it does what it does in the first one."""
@@ -795,6 +796,7 @@ _QUESTION = (
 _ANSWER = "((1, [1]), False, Row(a=2, b=[3]), 'x', ['Tagged'], [], 1.0, [8], 3.0, True, 9)"
 
 
+@pytest.mark.slow
 def test_a_clients_own_classes_go_on_from_jail_to_jail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

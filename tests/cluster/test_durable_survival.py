@@ -12,6 +12,7 @@ from cenote import SandboxPolicy, connect
 SANDBOX = SandboxPolicy(preload=())
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_runtime_outlives_everything(platform: StandingPlatform) -> None:
     """Gateway, watcher, cluster, agents, hosts, keeper and jails, killed at once: `cenote up` has it again."""

@@ -57,6 +57,7 @@ def doomed(tmp_path: Path) -> Iterator[Doomed]:
     doomed.end()
 
 
+@pytest.mark.slow
 def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
     """A cell goes on whose client goes through it. Killed with whoever would start it, it does not: `down` ends the
     rest in their place, and says so. What is left is nothing for a platform with other lines."""
@@ -73,6 +74,7 @@ def test_a_gateway_that_is_killed_comes_back(doomed: Doomed) -> None:
     assert not doomed.files.exists()
 
 
+@pytest.mark.slow
 def test_a_start_that_fails_leaves_nothing(tmp_path: Path) -> None:
     """Killed before they were ready, its processes cannot end their cluster: whoever started them does."""
     platform = StandingPlatform(tmp_path)

@@ -18,6 +18,7 @@ SLOW = "import time\nfor _ in range(300): time.sleep(0.01)\nprint('over')"
 """Takes three seconds, and longer on a machine that is busy or stood still: something is killed meanwhile."""
 
 
+@pytest.mark.slow
 def test_killed_over_its_tasks(platform: StandingPlatform, tmp_path: Path) -> None:
     """Whoever submitted it has left, and whoever waits for it is killed. Ray starts the actor again, which does once
     more what was under way; it is killed together with the gateway, and waits for the next one. Each task has one

@@ -248,6 +248,7 @@ def test_a_further_host_is_started_when_nobody_waits_for_a_runtime(world: World)
     assert not world.node.await_quiet()
 
 
+@pytest.mark.slow
 def test_a_further_host_is_started_when_a_processor_is_free_or_has_not_been_for_long(world: World) -> None:
     """What works meanwhile works with hosts that are there; at once where there are none any more."""
     only = world.host("a")

@@ -35,6 +35,7 @@ def one_cell(platform: StandingPlatform) -> Iterator[None]:
     platform.command("tenant", "limit", "default", "cells", "none")
 
 
+@pytest.mark.slow
 def test_processes_count_cells_together(one_cell: None, runtimes: list[PythonRuntime]) -> None:
     """One cell runs, wherever; a second one is refused in each of the other runtimes, and runs when it has ended."""
     first, *others = runtimes
@@ -54,6 +55,7 @@ def test_processes_count_cells_together(one_cell: None, runtimes: list[PythonRun
     assert all(each.execute("1").success for each in runtimes)
 
 
+@pytest.mark.slow
 def test_each_cell_is_on_record_once(platform: StandingPlatform, runtimes: list[PythonRuntime]) -> None:
     """Also when the gateway is killed; and when what serves runtimes is, the record says what it may lack."""
     before, after = ([f"'{when} {number}'" for number in range(3)] for when in ("before", "after"))

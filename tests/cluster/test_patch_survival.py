@@ -25,6 +25,7 @@ def runtime(platform: StandingPlatform, request: pytest.FixtureRequest) -> Itera
         yield runtime
 
 
+@pytest.mark.slow
 def test_killed_in_the_middle_of_a_patch(platform: StandingPlatform, runtime: PythonRuntime) -> None:
     """One was applied and stays; the next is undone by whoever takes the runtime over, and applied there anew."""
     state = runtime.state

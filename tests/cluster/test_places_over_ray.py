@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(320)  # ten starts of Ray actors, on a machine with much else to do
 
 
+@pytest.mark.slow
 def test_one_place_for_each_kind() -> None:
     """Beside the job, or team, that has the only place no other has an actor. The job makes room behind the task that
     it is at, and is done later: nothing of it is done twice. A team is worked on to its end. What nobody was

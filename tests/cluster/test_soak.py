@@ -229,6 +229,7 @@ def settled(accounts: Accounts, before: Levels) -> Levels:
     return now
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_minute_under_fire(platform: StandingPlatform) -> None:
     """Each step that was acknowledged is there, or its loss is told; and then the platform is as it was."""

@@ -68,6 +68,7 @@ def inject(line: Line, name: str, reference: str) -> None:
     assert line.answer(line.send(injection=injection)).reply.HasField("done")
 
 
+@pytest.mark.slow
 def test_a_value_from_disk_is_the_users_own(world: World) -> None:
     """Writable, and what one writes nobody else sees: neither another jail nor whoever maps it next."""
     maker, user = (world.line(world.runtime(preload=("numpy",), snapshots="none")) for _ in range(2))
@@ -80,6 +81,7 @@ def test_a_value_from_disk_is_the_users_own(world: World) -> None:
     assert "(0, 19999900000)" == user.run("(int(data.sum()), int(again.sum()))").value
 
 
+@pytest.mark.slow
 def test_a_jail_cannot_change_what_others_map(world: World) -> None:
     """Technique: keep the descriptor and write by it, or open it again through `/proc`, where seals are none."""
     good, evil = world.line(world.runtime(snapshots="none")), world.line(world.runtime(snapshots="none"))

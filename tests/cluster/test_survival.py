@@ -27,6 +27,7 @@ def runtime(platform: StandingPlatform) -> Iterator[PythonRuntime]:
         yield runtime
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_its_supervisor_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
@@ -92,6 +93,7 @@ def test_jails_are_started_when_the_nursery_hangs(platform: StandingPlatform, ru
     assert [nursery] != platform.processes("ray::NurseryActor")
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
     """Whoever serves the runtime does not need it meanwhile; further runtimes wait until it is back."""
     running = Running(runtime)
@@ -101,6 +103,7 @@ def test_a_cell_goes_on_when_the_agent_is_killed(platform: StandingPlatform, run
     check_whole(running)
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
@@ -110,6 +113,7 @@ def test_a_cell_goes_on_when_agent_and_supervisors_are_killed(
     check_whole(running)
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, runtime: PythonRuntime) -> None:
     """Supervisors start another and fill it, so a supervisor may die after that."""
     running = Running(runtime)
@@ -119,6 +123,7 @@ def test_a_cell_goes_on_when_the_keeper_is_killed(platform: StandingPlatform, ru
     check_whole(running)
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_the_gateway_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
@@ -134,6 +139,7 @@ def test_a_cell_goes_on_when_the_gateway_is_killed(
         assert "6" == named.execute("x").value
 
 
+@pytest.mark.slow
 def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
     """Without its raylet nothing of Ray works. The platform comes back with another cluster, on the same machine,
     and finds its jails there."""
@@ -148,6 +154,7 @@ def test_runtimes_outlive_the_cluster(platform: StandingPlatform) -> None:
     platform.command("runtime", "rm", "lasting")
 
 
+@pytest.mark.slow
 def test_a_runtime_that_nobody_held_any_more(platform: StandingPlatform) -> None:
     """Killed together with the keeper, its supervisor leaves nothing to a successor: that is said, soon, and with the
     reason; another of that name can be made."""
@@ -186,6 +193,7 @@ def test_a_jail_that_is_killed_is_reported(platform: StandingPlatform) -> None:
         assert "2" == runtime.execute("1 + 1").value
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_when_the_nursery_is_killed(
     platform: StandingPlatform, runtime: PythonRuntime
 ) -> None:
@@ -197,6 +205,7 @@ def test_a_cell_goes_on_when_the_nursery_is_killed(
         assert "2" == other.execute("1 + 1").value
 
 
+@pytest.mark.slow
 def test_nothing_is_left_of_runtimes(platform: StandingPlatform) -> None:
     """Once they are closed the keeper holds nothing of them, and who served them no more descriptors than before."""
     until(lambda: not platform.kept("runtime/"))
@@ -215,6 +224,7 @@ def use(platform: StandingPlatform, times: int) -> None:
     until(lambda: not platform.kept("runtime/"))
 
 
+@pytest.mark.slow
 def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
     """Shared in one runtime, which is deleted; there for another, behind another process."""
     with PythonRuntime(address=platform.address, token=platform.token) as maker:
@@ -226,6 +236,7 @@ def test_a_value_outlives_its_maker(platform: StandingPlatform) -> None:
         assert "4999950000" == user.execute("sum(data)").value
 
 
+@pytest.mark.slow
 def test_a_handle_outlives_the_supervisor(platform: StandingPlatform, runtime: PythonRuntime) -> None:
     """What a jail has of another's values: the successor knows it under the same number, and lets go of it in the
     end."""

@@ -33,6 +33,7 @@ def code(text: str) -> str:
     return f"```python\n{text}\n```"
 
 
+@pytest.mark.slow
 async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
     """Ray starts the actor again; the lead's cell has waited for its sub-agent all along, whose cell ran once."""
     here = cenote.connect(platform.address, platform.token)
@@ -57,6 +58,7 @@ async def test_killed_while_a_cell_runs(platform: StandingPlatform) -> None:
     assert [] == platform.secrets_of_teams()
 
 
+@pytest.mark.slow
 async def test_a_team_that_is_deleted_over_its_work(platform: StandingPlatform) -> None:
     """Killed and not wanted any more, its loop has left its agents' runtimes. They go with the team, as its token
     does, and not with their leases of a quarter of an hour."""
@@ -78,6 +80,7 @@ def rows(platform: StandingPlatform, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+@pytest.mark.slow
 async def test_the_gateway_is_killed(platform: StandingPlatform) -> None:
     """The actor works on without it, and is found again."""
     team = cenote.connect(platform.address, platform.token).team("alone", sandbox=BARE)

@@ -35,7 +35,7 @@ from cenote_worker.cluster.ray_copies import PIECE
 from cenote_worker.cluster.residence import Carrier, node_of
 from cenote_worker.keeper.client import KeeperClient
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 """The first test waits for all processes of a cluster to come up."""
 
 SMALL = SandboxPolicy(preload=("numpy",), memory="512MiB", snapshots="none", tracking=False)

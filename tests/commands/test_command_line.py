@@ -106,6 +106,7 @@ def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
     assert (130, "cenote: interrupted\n") == (done.returncode, done.stderr)
 
 
+@pytest.mark.slow
 def test_the_package_is_the_program_too() -> None:
     """For an interpreter whose programs are not on the path."""
     done = subprocess.run(
@@ -131,6 +132,7 @@ def test_an_error_has_the_status_of_its_family(error: CenoteError, status: ExitS
     assert status == status_of(error)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error(cenote_command: list[str]) -> None:
     """`cenote ... | head -1` ends quietly, with the status that a shell gives for SIGPIPE."""
     script = 'set -o pipefail; "$@" exec -c "while True: print(1)" --timeout 30 | head -1'
@@ -144,6 +146,7 @@ def test_a_reader_that_goes_away_is_no_error(cenote_command: list[str]) -> None:
     assert ("1\n", "", ExitStatus.BROKEN_PIPE) == (done.stdout, done.stderr, done.returncode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "status", "stdout", "stderr"),
     [

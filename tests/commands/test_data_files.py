@@ -89,6 +89,7 @@ def agents() -> Iterator[PythonRuntime]:
         yield runtime
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("file", FILES)
 def test_text_of_any_kind_of_unicode_packed_or_not(
     file: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime
@@ -118,6 +119,7 @@ def test_other_encodings_are_named(tmp_path: Path, scratch: PythonRuntime, agent
             data_encoding(unknown)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", ["raw", "content", "io", "pandas", "json", "stream"])
 def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, agents: PythonRuntime) -> None:
     """None of them is one that the reading uses itself."""
@@ -135,6 +137,7 @@ def test_any_name_will_do(name: str, tmp_path: Path, scratch: PythonRuntime, age
         ("x.csv.gz", b"text", "BadGzipFile"),
         ("x.json.gz", gzip.compress(b"{"), "JSONDecodeError"),
     ],
+    ids=["two files", "not packed", "half a value"],  # what is packed holds the time
 )
 def test_what_is_packed_wrongly(
     file: str, content: bytes, reason: str, tmp_path: Path, scratch: PythonRuntime
@@ -182,6 +185,7 @@ def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
         scratch.execute("sys.modules['pandas'] = kept")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("file", "content", "described"),
     [
@@ -205,6 +209,7 @@ def test_a_file_becomes_a_value_of_another_runtime(
     assert described == (info.type.rpartition(".")[2], info.shape)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("file", "content", "expected"),
     [

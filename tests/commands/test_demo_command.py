@@ -19,6 +19,7 @@ def check_figure(folder: Path) -> None:
     assert (folder / "demo-output" / "penguins.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.slow
 def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) -> None:
     """A refused import, a failing cell with its hint, the repair, numbers from the data, a figure, two tables.
 
@@ -46,6 +47,7 @@ def test_the_scripted_demo_shows_what_it_claims(cenote: Cenote, tmp_path: Path) 
     assert [] == [claim for claim in claims if claim not in done.stdout], done.stdout
 
 
+@pytest.mark.slow
 def test_the_demo_on_a_model(cenote_here: Cenote, tmp_path: Path) -> None:
     """With `--model` the same happens through LiteLLM, with the tokens that the server reports."""
     first, *rest = script.ORCHESTRATOR
@@ -61,6 +63,7 @@ def test_the_demo_on_a_model(cenote_here: Cenote, tmp_path: Path) -> None:
     check_figure(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_deliver(cenote_here: Cenote) -> None:
     """An answer without a figure is status 1, and the tables are printed all the same."""
     with OpenAIServer([answer("I would rather not.")]) as server:

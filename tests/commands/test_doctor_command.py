@@ -17,6 +17,7 @@ from cenote_security.walls.facilities import Facility
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.mark.slow
 def test_it_names_the_isolation_that_runtimes_get(cenote: Cenote) -> None:
     """The isolation in the report is the one that a runtime with the default policy has. Each facility has a verdict;
     what is missing has a remedy."""

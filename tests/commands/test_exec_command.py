@@ -21,6 +21,7 @@ def test_output_value_and_status(cenote_here: Cenote) -> None:
     assert (0, "out\n42\n", "err\n") == (done.returncode, done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_file_and_standard_input(cenote: Cenote, tmp_path: Path) -> None:
     """A file runs as `__main__`; `-` reads standard input."""
     code = "if __name__ == '__main__':\n    print('main')\n"
@@ -68,6 +69,7 @@ def test_the_death_of_the_jail_is_a_failure(cenote_here: Cenote) -> None:
     assert "signal 11" in done.stderr
 
 
+@pytest.mark.slow
 def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
     """With `--save`, a displayed figure becomes a file; without, it is mentioned."""
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
@@ -77,6 +79,7 @@ def test_figures_are_saved(cenote_here: Cenote, tmp_path: Path) -> None:
     assert "image/png" in cenote_here("exec", "-c", code).stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "told"),
     [

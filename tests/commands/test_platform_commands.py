@@ -99,6 +99,7 @@ def state(tmp_path: Path) -> StateFolder:
     return StateFolder(path=tmp_path / "state" / "cenote")
 
 
+@pytest.mark.slow
 def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote: Cenote) -> None:
     """Ready when the command returns; one platform at a time; gone when `down` returns."""
     started = json.loads(cenote("up", "--without-ray", "--port", "0", "--json").stdout)
@@ -127,6 +128,7 @@ def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolde
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+@pytest.mark.slow
 def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state: StateFolder) -> None:
     """By `down` in another terminal: nobody is told where it would have listened."""
     command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
@@ -139,6 +141,7 @@ def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state:
     assert (None, None) == (running_at(state.watch), running_at(state.lock))
 
 
+@pytest.mark.slow
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
     """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)
@@ -154,6 +157,7 @@ def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFold
     assert (None, None) == (running_at(state.watch), running_at(state.lock))
 
 
+@pytest.mark.slow
 def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFolder) -> None:
     """What is in its files, the next one finds; nobody else has started one meanwhile."""
     for lock in (state.watch, state.lock):
@@ -170,6 +174,7 @@ def test_a_platform_killed_with_its_watcher_is_gone(up: Cenote, state: StateFold
     assert 0 == up("up", "--without-ray", "--port", "0").returncode
 
 
+@pytest.mark.slow
 def test_down_ends_a_platform_that_is_started_again(up: Cenote, state: StateFolder) -> None:
     """Between two lives, too."""
     running, watcher = running_at(state.lock), running_at(state.watch)
@@ -192,6 +197,7 @@ def test_a_platform_that_is_not_ready_yet_is_said(at_home: Cenote, state: StateF
     assert "is being started, or started again; try again in a moment" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: StateFolder) -> None:
     """After a crash, by itself; it says that it waits. One that was ended, or never was, is not waited for."""
     never = at_home("runtime", "ls", "--wait", "60")
@@ -217,6 +223,7 @@ def test_a_command_waits_for_a_platform_that_comes_back(at_home: Cenote, state: 
     assert (4, True) == (ended.returncode, "was ended; `cenote up` has it again" in ended.stderr)
 
 
+@pytest.mark.slow
 def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     """With the way out, and nothing stays behind."""
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -227,6 +234,7 @@ def test_a_port_that_is_taken_is_said(at_home: Cenote) -> None:
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("store", "status", "said"),
     [("/proc/nowhere", 4, "cannot be used"), ("foo://x", 2, "is no store that can be used")],
@@ -300,6 +308,7 @@ def test_health_checks_take_no_token(standing: Cenote) -> None:
     assert 2 == standing("status", "--ready", "--live").returncode
 
 
+@pytest.mark.slow
 def test_a_platform_that_cannot_be_used_says_why(up: Cenote, state: StateFolder) -> None:
     """Alive, 1 for not ready, and the cause in words."""
     state.store.rename(state.path / "elsewhere")
@@ -315,12 +324,14 @@ def test_a_platform_that_cannot_be_used_says_why(up: Cenote, state: StateFolder)
     assert [4, 4] == [up("status", asked).returncode for asked in ("--live", "--ready")]
 
 
+@pytest.mark.slow
 def test_a_script_moves_to_the_platform_by_its_address(standing: Cenote, cenote: Cenote) -> None:
     """CENOTE_ADDRESS is enough: the token is where `cenote up` left it."""
     address = json.loads(standing("status", "--json").stdout)["address"]
     assert "42\n" == cenote("exec", "-c", "6 * 7", CENOTE_ADDRESS=address).stdout
 
 
+@pytest.mark.slow
 def test_tls_is_one_flag(at_home: Cenote) -> None:
     """The platform makes its certificates, commands here know them, and whoever does not is refused."""
     up = ("up", "--without-ray", "--port", "0", "--tls", "--host", "0.0.0.0", "--json")
@@ -371,6 +382,7 @@ def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     }.items()
 
 
+@pytest.mark.slow
 def test_each_quota_may_be_limited(standing: Cenote) -> None:
     """In its units; what is no limit is refused with how one is written."""
     assert 0 == standing("tenant", "create", "bounded").returncode
@@ -403,6 +415,7 @@ def test_the_operators_own_token_is_rotated_where_it_lies(standing: Cenote) -> N
     assert 0 == standing("status").returncode
 
 
+@pytest.mark.slow
 def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
     """Good while the platform writes it, the operator's doings included; not when a letter was changed."""
     up("runtime", "create", "etl")
@@ -418,6 +431,7 @@ def test_the_record_is_verified(up: Cenote, tmp_path: Path) -> None:
     assert (1, True) == (done.returncode, json.loads(done.stdout)["broken"]["number"] > 0)
 
 
+@pytest.mark.slow
 def test_the_record_is_shown(standing: Cenote) -> None:
     """What was done, to lines or as JSON; of one tenant, of one runtime, of the last hour."""
     assert 0 == standing("runtime", "create", "shown").returncode
@@ -438,6 +452,7 @@ def test_the_record_is_shown(standing: Cenote) -> None:
     assert 0 == standing("runtime", "rm", "shown").returncode
 
 
+@pytest.mark.slow
 def test_the_record_is_followed_limited_and_exported(standing: Cenote, standing_folder: Path) -> None:
     """By names: of a tenant, and of a runtime that is gone too."""
     assert 0 == standing("runtime", "create", "exported").returncode

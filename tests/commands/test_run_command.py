@@ -29,6 +29,7 @@ def run(cenote_here: Cenote) -> Cenote:
     return against(cenote_here)
 
 
+@pytest.mark.slow
 def test_an_agent_works_on_a_file(cenote: Cenote, tmp_path: Path) -> None:
     """The file is a variable of the agent; code, output and answer are printed in order."""
     (tmp_path / "sales.csv").write_text("day,revenue\n1,10.5\n2,20.0\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.artifacts.test_artifacts_in_jail import (
     run,
     runtime,
@@ -24,6 +25,7 @@ from tests.harness.test_state_of_runtimes import (
 )
 
 
+@pytest.mark.slow
 def test_the_portfolio_runs_unchanged(tmp_path: Path) -> None:
     """An address in the environment is all that is different, and shows nowhere."""
     output = run_example("portfolio", tmp_path)

@@ -115,6 +115,7 @@ def test_source_that_fails_fails_the_batch() -> None:
         runs(rows(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "reason"), [(13, "exception"), (14, "exit"), (15, "memory"), (16, "time")]
 )
@@ -147,6 +148,7 @@ def spoiled(*bad: int) -> FunctionParcel:
     return FunctionParcel(name="spoiled", source=f"BAD = {bad!r}\n{SPOILED}")
 
 
+@pytest.mark.slow
 def test_bad_rows_stand_alone() -> None:
     """Each beside its own error, in its place among the others, of which none is lost."""
     bad, size = (0, 77, 78, 500, 999), 1000
@@ -191,6 +193,7 @@ def test_a_function_that_works_on_no_row_alone() -> None:
     assert 2 >= sum(part.rows for part in found if isinstance(part.came_to, BatchFailedError)) - 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("budget", "most"), [(0, 0), (10, 12)], ids=["no budget", "budget"])
 def test_the_work_for_bad_rows_is_bounded(monkeypatch: pytest.MonkeyPatch, budget: int, most: int) -> None:
     """What is left of it then stands together, and nothing of that is lost."""
@@ -246,6 +249,7 @@ def blocks_of(source: str, *batches: pa.Table, agreement: Agreement | None = Non
         return [runs(batch) for batch in batches]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("source", "kinds"),
     [

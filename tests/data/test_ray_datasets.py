@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BAD = [*range(10), 700, 701]
 FINE = [number for number in range(1000) if number not in BAD]
 
-pytestmark = pytest.mark.timeout(420)  # a cluster and jobs of Ray's, on a machine with much else to do
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
+"""A cluster and jobs of Ray's, on a machine with much else to do."""
 
 
 @pytest.fixture(scope="module")

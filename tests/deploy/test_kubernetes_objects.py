@@ -22,6 +22,7 @@ def title(found: Object) -> str:
     return f"{found['kind']}-{found['metadata']['name']}"
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("found", OWN, ids=title)
 def test_objects_fit_the_schema_of_kubernetes(found: Object, version: str) -> None:

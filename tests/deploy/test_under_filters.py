@@ -100,12 +100,14 @@ def strict() -> None:
         pytest.skip(f"no jail of this level can be had here: {missing[0].name}")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("strict")
 def test_a_jail_starts_under_the_profile_of_containers() -> None:
     """What the profile refuses, no jail needs."""
     assert "42" == under(of_profile(), JAIL)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("strict")
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed here")
 def test_a_jail_starts_under_the_filter_of_the_unit() -> None:

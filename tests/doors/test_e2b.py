@@ -211,6 +211,7 @@ def test_files_by_both_ways_of_upload(sandbox: Sandbox) -> None:
     assert sandbox.call("filesystem.Filesystem/Stat", {"path": "nope"}, 404)["code"] == "not_found"
 
 
+@pytest.mark.slow
 def test_a_path_means_what_it_means_in_the_jail(sandbox: Sandbox, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("of this machine")

@@ -95,6 +95,7 @@ def test_a_cell_and_its_result(runtime: Runtime) -> None:
     assert runtime.run("x = 1\n1/0", on_error="rollback")["state"] == "rolled_back"
 
 
+@pytest.mark.slow
 def test_pictures_are_base64(runtime: Runtime) -> None:
     found = runtime.run("import matplotlib.pyplot as plt\nplt.plot([1])\nplt.show()")
     assert base64.b64decode(found["outputs"][0]["image/png"]).startswith(b"\x89PNG")
@@ -198,6 +199,7 @@ def test_a_variable_is_handed_to_another_runtime(runtime: Runtime, http: httpx.C
     runtime.post("/variables/data/share", {"to": "nobody"}, 404)
 
 
+@pytest.mark.slow
 def test_files(runtime: Runtime) -> None:
     data = bytes(range(256)) * 100
     runtime.call("PUT", "/files/d/a%20b.bin", 204, content=data)

@@ -221,6 +221,7 @@ async def test_a_patch_is_first_explained_and_then_runs_only_what_depends_on_it(
     )
 
 
+@pytest.mark.slow
 async def test_pictures_come_as_images_and_as_resources(door: Speaker) -> None:
     await door.text("open", runtime="figures")
     code = "import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"
@@ -285,6 +286,7 @@ async def test_a_long_cell_reports_progress_and_ends_when_it_is_cancelled(door: 
     assert await door.text("run", runtime="long", code="1 + 1") == "2"
 
 
+@pytest.mark.slow
 async def test_over_stdio_as_a_client_starts_it_and_a_state_in_a_store_is_there_again(tmp_path: Path) -> None:
     command = ["-m", "cenote.cli.main", "mcp", "--store", str(tmp_path / "store")]
     for code, expected in (("n = 41", "(no output)"), ("n + 1", "42")):

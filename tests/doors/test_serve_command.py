@@ -46,6 +46,7 @@ def test_answers_are_sent_at_once() -> None:
         assert listening.proto == socket.IPPROTO_TCP
 
 
+@pytest.mark.slow
 def test_the_token_is_in_a_private_file_and_the_server_ends_by_a_signal(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "cenote.cli.main", "serve", "--port", "0"]
     environment = {"XDG_CONFIG_HOME": str(tmp_path), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}

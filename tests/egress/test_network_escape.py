@@ -23,6 +23,7 @@ def networked() -> Iterator[Arena]:
     arena.close()
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
 def test_a_proxy_opens_nothing_else(networked: Arena, attempt: Attempt) -> None:
     """An interface is up and a port may be connected to; no listener outside hears anything all the same."""

@@ -39,6 +39,7 @@ CLIENTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS.keys())
 def test_http_clients_work_by_themselves(
     network_runtime: NetworkRuntime, plain_site: Site, tls_site: Site, client: str
@@ -67,6 +68,7 @@ def wheel(name: str) -> bytes:
     return held.getvalue()
 
 
+@pytest.mark.slow
 def test_pip_installs_from_a_listed_index(network_runtime: NetworkRuntime, plain_site: Site) -> None:
     """A package that was not there is there."""
     file = "/tinyprobe-1.0-py3-none-any.whl"
@@ -99,6 +101,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("url", REFUSED.values(), ids=REFUSED.keys())
 def test_other_addresses_are_refused(network_runtime: NetworkRuntime, plain_site: Site, url: str) -> None:
     """Named in every notation, asked for directly or by a redirect: the error is the proxy's."""
@@ -127,6 +130,7 @@ DIRECT = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", DIRECT.values(), ids=DIRECT.keys())
 def test_there_is_no_other_way(network_runtime: NetworkRuntime, sink: Sink, code: str) -> None:
     """Without the proxy there is nothing: no route, no resolver, no privileged socket, no server of its own."""

@@ -354,6 +354,7 @@ def test_a_hundred_connections_at_once(open_door: OpenDoor, plain_site: Site) ->
         sock.close()
 
 
+@pytest.mark.slow
 def test_a_flood_is_slowed_down(open_door: OpenDoor) -> None:
     """After the burst, connections are accepted at the rate of the policy."""
     door = open_door("files.test", rate=5)

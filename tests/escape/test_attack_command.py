@@ -7,10 +7,13 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from cenote.cli.attack import LEVELS, Verdict, attack, describe
 from cenote.terminal.screen import Screen
 
 
+@pytest.mark.slow
 def test_each_level_is_attacked() -> None:
     """Every attempt at every level that is there, all held, exit status 0."""
     command = [sys.executable, "-m", "cenote.cli.main", "doctor", "--attack", "--json"]
@@ -45,6 +48,7 @@ def verdict(
     )
 
 
+@pytest.mark.slow
 def test_what_gets_through_is_seen() -> None:
     """Without walls the secret is read, listeners are reached, files and processes change: none of it held."""
     failed = {verdict.name: verdict.breaches for verdict in attack("none") if not verdict.held}

@@ -32,6 +32,7 @@ def open_arena() -> Iterator[Arena]:
     arena.close()
 
 
+@pytest.mark.slow
 def test_without_walls_attempts_get_through(open_arena: Arena) -> None:
     """Each is noticed from outside. What would hit the client hits the bystander instead."""
     assert len(HARMLESS) == len(ATTEMPTS)

@@ -9,6 +9,7 @@ from tests.escape.attempts_files import FILES
 from cenote_security.attacks.attempt import Attempt
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", FILES.attempts, ids=lambda attempt: attempt.name)
 def test_files_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
     """The secret stays unread, everything outside as it was."""

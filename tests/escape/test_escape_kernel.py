@@ -11,6 +11,7 @@ from cenote_security.attacks.attempt import Attempt
 ATTEMPTS = [attempt for family in (NAMESPACES, MOUNTS, DOORS, PRIVILEGES) for attempt in family.attempts]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_the_kernel_gives_nothing(arena: Arena, attempt: Attempt) -> None:
     """Each door is shut, and every process of the jail stays behind filter, Landlock and without capabilities."""

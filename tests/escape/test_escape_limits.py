@@ -19,6 +19,7 @@ from cenote_worker.hosted import runtime as hosted
 from cenote_worker.supervisor.start import Nursery
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", BOMBS.attempts, ids=lambda attempt: attempt.name)
 def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
     """The limit is the jail's own: the neighbour works on, and so does a fresh jail of the same runtime."""
@@ -31,12 +32,16 @@ def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
         assert "42" == runtime.execute("6 * 7").value
 
 
+@pytest.mark.slow
 def test_hangs_end(hasty: None, arena: Arena) -> None:
     """Each is killed when its time is up; all of them at once keep nobody else waiting."""
     results: dict[str, ExecutionResult] = {}
 
     def hang(attempt: Attempt, runtime: PythonRuntime) -> None:
-        results[attempt.name] = runtime.execute(attempt.cell(arena.facts()), timeout=1)
+        for seconds in (1, 20):  # on a busy machine it may have to end before it has come to hang
+            result = results[attempt.name] = runtime.execute(attempt.cell(arena.facts()), timeout=seconds)
+            if outcome(result) in attempt.outcomes:
+                return
 
     runtimes = [PythonRuntime(sandbox=arena.policy) for _ in HANGS.attempts]
     threads = [
@@ -79,6 +84,7 @@ def test_nothing_survives_its_jail(arena: Arena) -> None:
     until(lambda: not any(map(runs, left)))
 
 
+@pytest.mark.slow
 def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:

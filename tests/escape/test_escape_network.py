@@ -11,6 +11,7 @@ from tests.escape.attempts_network import NETWORK, SHARED_MEMORY
 from cenote_security.attacks.attempt import Attempt
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
 def test_nobody_is_reached(arena: Arena, attempt: Attempt) -> None:
     """No listener outside hears anything, be it named by port, path or abstract name."""

@@ -97,12 +97,14 @@ def start(level: str, shared: Path) -> Iterator[Callable[[bool], Leaves]]:
         runtime.close()
 
 
+@pytest.mark.slow
 def test_nothing_written_is_executed(start: Callable[[bool], Leaves]) -> None:
     """Scripts, programs, links, descriptors, memory files: in the working directory, in `/tmp`, in a mount."""
     leaves = start(True)
     assert [] == [name for name, attempt in ATTEMPTS.items() if leaves(attempt)]
 
 
+@pytest.mark.slow
 def test_without_it_each_attempt_gets_through(start: Callable[[bool], Leaves]) -> None:
     """So it is noexec that stops them, not a mistake in them; only the last makes what never could be run."""
     leaves = start(False)
@@ -117,6 +119,7 @@ def test_mapping_is_stopped_by_mounts_only(level: str, start: Callable[[bool], L
     assert expected == [name for name, attempt in BY_MAPPING.items() if leaves(attempt)]
 
 
+@pytest.mark.slow
 def test_what_is_installed_still_runs(start: Callable[[bool], Leaves]) -> None:
     """Programs of the system, and the interpreter with a script that was written here."""
     leaves = start(True)

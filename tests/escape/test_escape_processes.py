@@ -13,6 +13,7 @@ ATTEMPTS = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_processes_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
     """Nobody outside is read, signalled, traced or slowed; the machine's parameters stay as they are."""

@@ -9,6 +9,7 @@ from tests.escape.attempts_rules import RULES
 from cenote_security.attacks.attempt import Attempt
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", RULES.attempts, ids=lambda attempt: attempt.name)
 def test_bypassing_rules_gains_nothing(arena: Arena, attempt: Attempt) -> None:
     """The CVEs of other sandboxes' checkers, tried without any checker."""

@@ -9,6 +9,7 @@ from cenote_security.attacks.attempt import Attempt
 from cenote_security.attacks.short_unsafe import SHORT
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", SHORT.attempts, ids=lambda attempt: attempt.name)
 def test_the_short_set_holds(arena: Arena, attempt: Attempt) -> None:
     """Each attempt that `cenote doctor --attack` makes, with a neighbour and a look at the processes besides."""

@@ -30,6 +30,7 @@ def trapped(arena: Arena, attempt: Attempt) -> str:
     return head + call
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", VALUES.attempts, ids=lambda attempt: attempt.name)
 def test_a_trap_is_not_sprung(arena: Arena, victim: PythonRuntime, attempt: Attempt) -> None:
     """Retrieving, describing, showing, sharing and passing it to a host function: an error of ours or plain data."""

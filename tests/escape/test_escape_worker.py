@@ -22,6 +22,7 @@ def victim(arena: Arena) -> Iterator[PythonRuntime]:
         yield runtime
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
 def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attempt: Attempt) -> None:
     """The client gets results or a clear loss, in time; a fresh jail of the same runtime works as ever."""

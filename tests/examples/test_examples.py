@@ -99,6 +99,7 @@ def check(name: str, output: str) -> None:
     assert [] == [line for line in SHOWN[name] if line not in output], output
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", SHOWN)
 def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Path) -> None:
     """It runs to its end with nothing on stderr, each claimed line, and a figure that a viewer opens."""
@@ -107,6 +108,7 @@ def test_an_example_shows_what_it_claims(name: str, run_here: Run, tmp_path: Pat
         assert (tmp_path / "demo-output" / FIGURES[name]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
 
 
+@pytest.mark.slow
 def test_an_example_ends_as_a_program(tmp_path: Path) -> None:
     """Exit status 0 and nothing on stderr, behind its end too."""
     check(PROGRAM, run_example(PROGRAM, tmp_path))

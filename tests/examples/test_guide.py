@@ -49,6 +49,7 @@ def blocks(language: str) -> list[object]:
     return [pytest.param(code, shown, id=place) for place, kind, code, shown in BLOCKS if kind == language]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("code", "shown"), blocks("python"))
 def test_a_program_shows_what_is_printed_below_it(
     code: str,
@@ -68,6 +69,7 @@ def test_a_program_shows_what_is_printed_below_it(
     assert fits(shown, printed), printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("code", "shown"), blocks("console"))
 def test_commands_show_what_is_printed_below_them(code: str, shown: str | None, tmp_path: Path) -> None:
     """In an empty home, one after the other in one shell."""

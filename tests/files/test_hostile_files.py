@@ -30,6 +30,7 @@ def test_an_error_shows_no_control_characters(runtime: PythonRuntime) -> None:
     assert str(caught.value).isprintable()
 
 
+@pytest.mark.slow
 def test_more_files_than_are_listed(runtime: PythonRuntime) -> None:
     """A folder of any size costs the client ten thousand entries, and says that it has more."""
     runtime.execute(
@@ -96,6 +97,7 @@ workdir.Workdir.answer = answer
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "body",
     [

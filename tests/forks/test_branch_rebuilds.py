@@ -173,6 +173,7 @@ OTHERS = """
 """
 
 
+@pytest.mark.slow
 @settings(max_examples=4, deadline=None)
 @given(st.lists(st.sampled_from(CELLS), min_size=5, max_size=15))
 def test_a_branch_is_what_its_source_is(cells: list[str]) -> None:

@@ -150,6 +150,7 @@ def test_trying_a_copy_touches_nothing_outside(make: Make, tmp_path: Path) -> No
     assert "'kept'" == source.execute("open('log.txt').read()").value
 
 
+@pytest.mark.slow
 def test_code_that_never_ends_does_not_hold_a_copy_up(make: Make, fork: Fork, tmp_path: Path) -> None:
     """What was not tried in the time there is, is not called exact; what came before it is."""
     _, expected = forecast(

@@ -60,6 +60,7 @@ def value(runtime: PythonRuntime, expression: str) -> str | None:
     return result.value
 
 
+@pytest.mark.slow
 def test_what_is_written_in_one_is_seen_in_no_other(make: Make, fork: Fork) -> None:
     """Arrays large and small, views, frames and bytes: each side has its own, views share with their array."""
     source = make(sandbox=SandboxPolicy())
@@ -72,6 +73,7 @@ def test_what_is_written_in_one_is_seen_in_no_other(make: Make, fork: Fork) -> N
     assert "[0.0, 0.0, 7.0, 0.0, 0.0, 0]" == value(source, "seen()")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ["auto", "watchdog"])
 def test_the_jail_that_is_forked_does_not_pay_for_the_copy(make: Make, fork: Fork, limits: Any) -> None:
     """A state of more than half of what it may have is copied all the same; what a branch writes is the branch's."""

@@ -48,6 +48,7 @@ def slow(when: str) -> str:
 
 
 @pytest.mark.usefixtures("by_value")
+@pytest.mark.slow
 def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
     """The source goes on, whichever state was copied."""
     run(runtime, slow("copied"))
@@ -60,6 +61,7 @@ def test_a_copy_that_stalls_is_given_up(runtime: HostedRuntime) -> None:
 
 
 @pytest.mark.usefixtures("by_value")
+@pytest.mark.slow
 def test_a_branch_that_stalls_is_ended(runtime: HostedRuntime) -> None:
     """Its jail, and nothing else."""
     run(runtime, slow("put"))
@@ -102,6 +104,7 @@ def test_a_step_behind_which_nothing_can_be_counted_ends_the_fork(runtime: Hoste
         pass
 
 
+@pytest.mark.slow
 def test_a_runtime_that_works_is_not_visited(runtime: HostedRuntime) -> None:
     """A cell that runs is neither waited for nor disturbed; what is sent during a visit comes behind it."""
     run(runtime, "x = 1")

@@ -130,6 +130,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str | No
     return found
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", LIBRARIES)
 def test_it_is_in_each_of_them(case: str, answers: dict[str, list[str | None]]) -> None:
     assert [LIBRARIES[case][2]] * 4 == answers[case]

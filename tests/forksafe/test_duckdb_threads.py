@@ -36,6 +36,7 @@ def crash(runtime: PythonRuntime) -> ExecutionResult:
     return result
 
 
+@pytest.mark.slow
 def test_a_table_survives_a_crash(runtime: PythonRuntime) -> None:
     """Queries over it have as many threads as before, time after time."""
     good(runtime, "con.execute('create table t as select range as a, range % 7 as b from range(300000)');")
@@ -68,6 +69,7 @@ count = batches.read_next_batch().num_rows
 """
 
 
+@pytest.mark.slow
 def test_what_was_begun_goes_on_behind_a_crash(runtime: PythonRuntime) -> None:
     """A transaction, rows that nobody has fetched, batches, what was prepared and attached, functions, settings."""
     good(runtime, BEGUN)
@@ -103,6 +105,7 @@ def test_each_database_in_memory_is_kept(runtime: PythonRuntime) -> None:
     )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "held",
     [

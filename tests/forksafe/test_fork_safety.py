@@ -42,6 +42,7 @@ def printed(program: str) -> str:
     ).stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fork", ["python_fork", "bare_fork"])
 @pytest.mark.parametrize("library", ["numpy", "sklearn", "pyarrow", "tqdm", "duckdb"])
 def test_libraries_compute_with_threads_in_a_copy(library: str, fork: str) -> None:
@@ -58,6 +59,7 @@ def test_an_event_loop_goes_on_in_a_copy() -> None:
     assert ALL_RIGHT == result["right"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("library", "owner"),
     [

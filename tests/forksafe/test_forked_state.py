@@ -193,6 +193,7 @@ def test_a_copied_loop_waits_for_what_it_waited_for(loop: asyncio.AbstractEventL
         loop.remove_reader(left)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_open_files_are_found_inside_a_jail(isolation: Any) -> None:
     """At `landlock` a process may not list its descriptors, and tries them."""

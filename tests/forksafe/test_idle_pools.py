@@ -62,6 +62,7 @@ def crash(runtime: PythonRuntime) -> None:
     assert "the namespace is as it was before the cell" in str(result.error)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", POOLS)
 def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime, kind: str) -> None:
     """And the pool works again behind it, in a copy and in a copy of that."""
@@ -110,6 +111,7 @@ def test_tokenizers_with_threads_that_the_user_has_asked_for_have_none_in_a_copy
     assert "('true', 7)" == value(runtime, f"{variable}, kept")
 
 
+@pytest.mark.slow
 def test_a_crash_costs_one_cell_with_jobs_of_scikit_learn(runtime: PythonRuntime) -> None:
     """`n_jobs` leaves processes, and threads that serve them, for minutes."""
     make = """

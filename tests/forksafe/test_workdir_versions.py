@@ -510,6 +510,7 @@ print(open("data").read(), open("closed/in").read(), {one.reason for one in rest
 LANDLOCK_REASONS = "set()" if os.geteuid() == 0 else "{'its time cannot be set'}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("isolation", "reasons"),
     [("strict", "set()"), ("landlock", LANDLOCK_REASONS), ("none", "set()")],

@@ -140,6 +140,7 @@ def test_an_event_that_is_too_large_is_its_callers_mistake(tmp_path: Path) -> No
         assert 1 == recorder.record(event(1)).result(30).number
 
 
+@pytest.mark.slow
 def test_while_the_disk_is_full_nothing_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was taken in before is kept and written when there is room; then all goes on."""
     with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:

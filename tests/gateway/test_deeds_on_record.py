@@ -181,6 +181,7 @@ class FullDisk:
         return write
 
 
+@pytest.mark.slow
 def test_a_cell_whose_state_cannot_be_stored_is_on_record(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def test_what_strangers_send_is_not_parsed(world: World) -> None:
     assert "token" in texts[0]
 
 
+@pytest.mark.slow
 def test_a_lease_ends_a_runtime_that_nobody_uses(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not while it has a client; after that its name is free and its part of the quotas given back."""
     attached, remove_idle = threading.Event(), RuntimeServer.remove_idle

@@ -101,6 +101,7 @@ def test_who_is_ending_gives_no_sign_to_anybody_else() -> None:
         os.close(writing)
 
 
+@pytest.mark.slow
 def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, from the loop that answers its clients."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
@@ -110,6 +111,7 @@ def test_a_platform_that_serves_gives_signs_of_life(tmp_path: Path, monkeypatch:
         until(lambda: len(beats) > 2)
 
 
+@pytest.mark.slow
 def test_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the same port, for clients that were there before, with the tokens that they have."""
     state = StateFolder(path=tmp_path / "state")
@@ -124,6 +126,7 @@ def test_one_that_hangs_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert "gives no sign of life and is killed" in state.log.read_text()
 
 
+@pytest.mark.slow
 def test_one_that_was_told_to_end_is_left_to_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By whomever: it says so, and how long it takes is not the watcher's business, which ends with it."""
     state = StateFolder(path=tmp_path / "state")
@@ -134,6 +137,7 @@ def test_one_that_was_told_to_end_is_left_to_it(tmp_path: Path, monkeypatch: pyt
     assert "no sign of life" not in state.log.read_text()
 
 
+@pytest.mark.slow
 def test_what_it_was_at_is_in_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each thread: else nobody could mend it."""
     state = StateFolder(path=tmp_path / "state")

@@ -80,6 +80,7 @@ def test_sandboxes_end_with_their_server(world: World) -> None:
     assert acme.names() == ["stays"]
 
 
+@pytest.mark.slow
 async def test_one_frame_is_worked_on_by_all_doors(doors: tuple[httpx.Client, httpx.Client, User]) -> None:
     """E2B, HTTP, MCP and gRPC meet in one namespace: no copy of the frame, one record, one state to go back to."""
     acme, _, by_grpc = doors

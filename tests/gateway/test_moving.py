@@ -126,6 +126,7 @@ def moving(make_world: Callable[..., World]) -> Iterator[Moving]:
     world.nodes.close()
 
 
+@pytest.mark.slow
 def test_it_is_there_as_it_was(moving: Moving) -> None:
     """For a client that is attached as well: its next call goes there."""
     with moving.runtime() as runtime:
@@ -149,6 +150,7 @@ def test_what_cannot_be_moved_stays(moving: Moving) -> None:
         assert ["1", "1"] == [runtime.execute("next(g)").value, other.execute("x").value]
 
 
+@pytest.mark.slow
 def test_one_that_takes_its_time_to_go_to_sleep(moving: Moving) -> None:
     """However many ask for its move, nobody waits for that who asks for anything else, where it is included."""
     with moving.runtime() as runtime:

@@ -208,6 +208,7 @@ def test_forks_are_on_record(owner: Owner, parent: PythonRuntime) -> None:
     assert "parent" not in created[parent_id]
 
 
+@pytest.mark.slow
 def test_branches_of_a_durable_runtime(owner: Owner) -> None:
     """Durable too, from their first moment, unless they end by themselves; one that sleeps is woken for it."""
     runtime = owner.runtime()
@@ -221,6 +222,7 @@ def test_branches_of_a_durable_runtime(owner: Owner) -> None:
     assert "[1]" == owner.runtime().execute("x").value
 
 
+@pytest.mark.slow
 def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
     """A generator stands where it stood: in a branch, and in the branch that its own store gives back."""
     runtime = owner.runtime()
@@ -232,6 +234,7 @@ def test_branches_make_again_what_cannot_be_stored(owner: Owner) -> None:
     assert "([6], 3)" == owner.runtime("kept").execute("list(g), x[2]").value
 
 
+@pytest.mark.slow
 def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
     """Neither the line of the parent's steps nor its stored states know of the visit."""
     runtime = owner.runtime(sandbox=SandboxPolicy(preload=(), memory="256MiB"))
@@ -245,6 +248,7 @@ def test_a_fork_of_an_earlier_state_is_nobodys_step(owner: Owner) -> None:
     assert "3" == runtime.execute("x").value
 
 
+@pytest.mark.slow
 def test_nobodys_cell_runs_in_a_state_that_is_visited(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
     """What another client sends meanwhile waits, and finds the present state; questions too."""
     runtime = owner.runtime(durable=False, sandbox=SandboxPolicy(preload=(), memory="256MiB"))
@@ -282,6 +286,7 @@ def test_states_are_stored_when_their_owner_says_so(owner: Owner) -> None:
         runtime.hibernate(partial=True)
 
 
+@pytest.mark.slow
 def test_a_stored_state_is_gone_back_to(owner: Owner) -> None:
     """By label or number, names and files; the state before is stored, and it is there after a restart of all."""
     runtime = owner.runtime()

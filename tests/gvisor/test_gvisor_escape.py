@@ -66,6 +66,7 @@ def attack_range(gvisor: PythonRuntime) -> Iterator[Range]:
             yield made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name.replace(" ", "_"))
 def test_nothing_gets_out(attack_range: Range, family: Family) -> None:
     """Files, processes, listeners and the host's parameters are as they were; the neighbour's file is."""

@@ -25,6 +25,7 @@ def test_the_kernel_is_gvisors(gvisor: PythonRuntime) -> None:
     assert "'4.4.0'" == value(gvisor, "import os; os.uname().release")  # the one that gVisor claims to be
 
 
+@pytest.mark.slow
 def test_nothing_is_preloaded_but_all_can_be_imported(gvisor: PythonRuntime) -> None:
     """A jail that is not a fork begins with what its worker needs."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="gvisor", preload=())) as fresh:
@@ -99,6 +100,7 @@ def test_a_cell_can_be_interrupted(gvisor: PythonRuntime) -> None:
     assert ("time", "kept", "7") == (result.error.reason, result.state, value(gvisor, "kept"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_a_crash_costs_what_no_cell_has_bound() -> None:
     """Nothing is copied at this level, but the warden makes the beginning anew, with small values that were bound."""
@@ -113,6 +115,7 @@ def test_a_crash_costs_what_no_cell_has_bound() -> None:
             assert "(7, [])" == value(runtime, "kept, rows")
 
 
+@pytest.mark.slow
 def test_too_much_memory_costs_the_state(gvisor: PythonRuntime) -> None:
     """It is lost, and the next cell runs in a fresh jail."""
     result = gvisor.execute("rows = []\nwhile True: rows.append(bytearray(b'x' * 2**24))", timeout=60)
@@ -128,6 +131,7 @@ def test_the_disk_has_its_limit(gvisor: PythonRuntime) -> None:
     value(gvisor, "import os; os.remove('big'); open('/tmp/small', 'w').write('x')")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_noexec_keeps_programs_from_being_run() -> None:
     """In each folder that can be written; what is installed still runs. Mapping is not stopped at this level."""
@@ -139,6 +143,7 @@ def test_noexec_keeps_programs_from_being_run() -> None:
         assert ["PermissionError"] * 3 == [error and error.type for error in refused]
 
 
+@pytest.mark.slow
 def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: PythonRuntime) -> None:
     """The warden inside answers, though gVisor tells it less than Linux would; also while there is nobody else."""
     park_at_once(monkeypatch)
@@ -150,6 +155,7 @@ def test_a_status_can_be_asked_for(monkeypatch: pytest.MonkeyPatch, gvisor: Pyth
             assert 1 <= status.processes < 10
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gvisor")
 def test_mounts_are_there(tmp_path: Path) -> None:
     """Read-only ones and writable ones, and a change outside is seen inside."""

@@ -12,6 +12,7 @@ from tests.harness.questions import QUESTIONS, chain
 from cenote.harness import ExecutionState
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("blind", [False, True], ids=["traced", "partly traced"])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_the_cost_grows_with_the_steps(question: str, blind: bool) -> None:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import product
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -121,6 +122,7 @@ def _questions(history: History) -> Iterator[Callable[[], object]]:
     yield partial(state.at, head)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(histories())
 def test_no_record_ends_a_question_otherwise(history: History) -> None:

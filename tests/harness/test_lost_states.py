@@ -66,6 +66,7 @@ def applied(seed: int) -> str:
     return "applied"
 
 
+@pytest.mark.slow
 def test_whatever_gets_lost_the_state_is_that_of_a_full_run_or_the_one_before() -> None:
     """Or it is said that it is neither."""
     ends = Counter(map(applied, range(100)))

@@ -73,6 +73,7 @@ def check(choose: Choose) -> ApplyResult:
     return result
 
 
+@pytest.mark.slow
 @settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_a_patched_history_equals_its_full_run(data: st.DataObject) -> None:
@@ -80,6 +81,7 @@ def test_a_patched_history_equals_its_full_run(data: st.DataObject) -> None:
     check(lambda below: data.draw(st.integers(0, below - 1)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
 def test_four_hundred_patched_histories_equal_their_full_runs(part: int) -> None:
     """The same by a seeded generator, which is faster: each case is reproduced by its number."""

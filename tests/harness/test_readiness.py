@@ -140,6 +140,7 @@ def test_what_a_cell_has_put_back_counts_for_who_wants_that_too() -> None:
     assert "rows.pop()" in line.state.slice("both").source
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=15, deadline=None)
 def test_what_is_worked_out_ahead_changes_no_answer(random: Random) -> None:

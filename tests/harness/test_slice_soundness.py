@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 from itertools import groupby
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.harness.laboratory import Laboratory, State
@@ -66,6 +67,7 @@ def check(choose: Choose) -> tuple[int, int]:
     return total, sliced
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.randoms(use_true_random=False))
 def test_the_program_of_a_slice_gives_the_value_again(source: random.Random) -> None:

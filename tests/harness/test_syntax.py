@@ -33,6 +33,7 @@ NESTED: dict[str, Callable[[int], str]] = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @example(shape="lambdas", depth=1500)
 @given(

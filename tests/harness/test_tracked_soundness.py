@@ -89,6 +89,7 @@ def check(origin: Process, choose: programs.Choose) -> ApplyResult:
         full.close()
 
 
+@pytest.mark.slow
 def test_patched_histories_equal_their_full_runs_under_the_real_tracker() -> None:
     """Each case is reproduced by its number."""
     with pristine(meaning) as origin:

@@ -138,6 +138,7 @@ def test_what_is_said_of_variables_is_bounded() -> None:
     assert MAX_DESCRIBED == len(said.variables)
 
 
+@pytest.mark.slow
 def test_all_that_is_said_of_variables_is_bounded() -> None:
     """A jail may describe others after each step."""
     history, said = History(), "d" * MAX_SAID

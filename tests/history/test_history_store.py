@@ -57,6 +57,7 @@ def steps(path: Path) -> list[int]:
         return [each.number for each in history.tree]
 
 
+@pytest.mark.slow
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_history_comes_back_as_it_was(

@@ -31,6 +31,7 @@ def server() -> Iterator[PostgresqlServer]:
         yield server
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )  # a server is no function
@@ -77,6 +78,7 @@ def test_a_name_that_no_index_takes_is_found(server: PostgresqlServer, symbol: s
         assert [] == store.find(location=Location(f"name:{symbol}c"))
 
 
+@pytest.mark.slow
 def test_a_second_writer_puts_the_first_out(server: PostgresqlServer) -> None:
     """The first one's steps are refused from then on, rather than mixed with the other's."""
     first = HistoryStore(server.url, "contested")
@@ -119,6 +121,7 @@ def test_a_server_that_comes_back_gets_what_waited(server: PostgresqlServer) -> 
         assert [1, 2, 3] == store.find()
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_an_error(server: PostgresqlServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """For whoever writes, and for whoever opens: nobody waits for it longer than is said."""
     with monkeypatch.context() as hasty:

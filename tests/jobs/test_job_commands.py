@@ -43,6 +43,7 @@ def test_nothing_is_submitted_whose_results_have_no_place(
     assert 2 == main(["job", "show", "homeless"])
 
 
+@pytest.mark.slow
 def test_a_full_disk_under_the_results(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -84,6 +85,7 @@ def test_what_is_said_of_a_file_of_results(results: int, bad: int, said: str) ->
     assert said == described(results, bad)
 
 
+@pytest.mark.slow
 def test_from_a_file_to_a_file(
     address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,7 @@ def by_id(job: Job) -> dict[str, TaskResult]:
     return {result.id: result for result in job.results(follow=True)}
 
 
+@pytest.mark.slow
 def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
     """A file goes in; values, errors with their kinds and what cells printed come out, in the order of the input."""
     lines = [
@@ -124,6 +125,7 @@ rows = Row(Point(1, Colour.RED), [Colour.RED])
     assert {"at": [1, "red"], "tags": ["red"]} == by_id(job)["row"].value
 
 
+@pytest.mark.slow
 def test_the_process_is_killed(studio: Studio) -> None:
     """What was over stays as it was, what was under way is done once more and says so, the rest is done once."""
     studio.models.script(agent=[code("total = 6 * 7"), "It is 42."])
@@ -167,6 +169,7 @@ def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pyte
     job.remove()
 
 
+@pytest.mark.slow
 def test_the_runtime_ends_under_its_task(studio: Studio) -> None:
     """Nobody knows what the attempt has done; it is lost, and uses up none of the attempts that there are."""
     platform = studio.connect()
@@ -184,6 +187,7 @@ def test_the_runtime_ends_under_its_task(studio: Studio) -> None:
     job.remove()
 
 
+@pytest.mark.slow
 def test_agents_that_fail_and_the_budget(studio: Studio) -> None:
     """Each agent works for itself; what ends one is told; with the budget gone no further one begins. A key goes to
     the model's server and lies in one file.
@@ -245,6 +249,7 @@ async def test_the_same_submission_again(studio: Studio) -> None:
     assert not (studio.folder / "jobs" / job.id).exists()
 
 
+@pytest.mark.slow
 def test_cancelled_and_taken_up_again(studio: Studio) -> None:
     """What is done stays, what runs is interrupted, what waits never begins; both are done when they are wanted."""
     studio.models.script(agent=["Well."])
@@ -264,6 +269,7 @@ def test_cancelled_and_taken_up_again(studio: Studio) -> None:
     job.remove()
 
 
+@pytest.mark.slow
 def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
     """And one that is done again has another."""
     job = studio.connect().jobs.submit([{"code": "result = 1 / 0"}], result="result", sandbox=BARE)
@@ -280,6 +286,7 @@ def test_the_token_of_a_job_ends_with_it(studio: Studio) -> None:
     job.remove()
 
 
+@pytest.mark.slow
 def test_tasks_wait_for_quotas(studio: Studio) -> None:
     """Of four runtimes three are for jobs, so that the tenant has one besides; where it has all, tasks wait and say
     why. What could never run is refused.
@@ -301,6 +308,7 @@ def test_tasks_wait_for_quotas(studio: Studio) -> None:
         someone(studio, "tiny", memory=2**20).jobs.submit([{"code": "1"}], sandbox=BARE)
 
 
+@pytest.mark.slow
 def test_two_tenants(studio: Studio) -> None:
     """Another tenant's job is answered as one that does not exist, by name and by id, whatever is asked."""
     mine = studio.connect().jobs.submit([{"id": "t", "code": "'mine'"}], name="same", key="k", sandbox=BARE)

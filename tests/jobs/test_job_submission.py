@@ -101,6 +101,7 @@ def count(studio: Studio, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+@pytest.mark.slow
 def test_the_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one goes on with the job, drops what was arriving, and takes behind a job that was being deleted."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))

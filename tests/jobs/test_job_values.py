@@ -35,6 +35,7 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
         studio.close()
 
 
+@pytest.mark.slow
 def test_values_are_kept_for_as_long_as_a_job_waits(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their client has left them for a minute; the platform has each for an hour more, again and again."""
     monkeypatch.setattr(jobs, "SECONDS_KEPT", 60.0)

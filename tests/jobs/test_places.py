@@ -82,6 +82,7 @@ def test_withdrawn_while_it_waits() -> None:
     assert [] == places.leave("a")
 
 
+@pytest.mark.slow
 def test_a_long_job_makes_room_for_another_tenants(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ class Store:
 VERDICTS: list[Verdict] = ["over", "failed", "lost", "crowded"]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(
     count=st.integers(1, 6),

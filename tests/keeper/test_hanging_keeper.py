@@ -138,6 +138,7 @@ def test_what_is_too_much_for_a_socket_waits_elsewhere(folder: Path, stopped: in
     client.close()
 
 
+@pytest.mark.slow
 def test_who_asks_is_told_that_it_hangs(folder: Path, stopped: int) -> None:
     """After a while the first time, and then at once; it holds up nobody who only tells. Its answer comes late, and
     is no answer to the next question.

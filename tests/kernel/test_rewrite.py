@@ -114,6 +114,7 @@ def test_any_text_is_taken(text):
     assert isinstance(to_python(text), str)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "code",
     [" " * 100_000 + "%", "a " * 50_000 + "= x !", "%timeit " + "-1" * 50_000, "%time " + "-n 1 " * 20_000,

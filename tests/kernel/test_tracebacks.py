@@ -261,6 +261,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_exceptions_are_explained(apart, code):
     """Whatever special methods do: the cell fails with a type and text, and the next cell runs."""

@@ -35,6 +35,7 @@ def _names(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, ast.unparse(node.func)
 
 
+@pytest.mark.slow
 def test_dangerous_code_is_named_unsafe() -> None:
     """exec, eval, pickle, subprocess and ctypes are only in files named `*_unsafe.py`."""
     found = {path: dangers(path.read_text(encoding="utf-8")) for path in SOURCES}

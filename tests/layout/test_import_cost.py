@@ -61,6 +61,7 @@ def test_import_cenote_takes_under_150_milliseconds() -> None:
     assert min(float(run(code)) for _ in range(5)) < 0.150
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("module", PUBLIC)
 def test_heavy_libraries_load_on_first_use(module: str) -> None:
     """Importing a public package loads no heavy library."""
@@ -73,6 +74,7 @@ def test_jailed_code_loads_neither_heavy_libraries_nor_the_platform(module: str)
     assert set() == loaded(module) & (HEAVY | {"cenote"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["cenote_worker.cluster.ray_agent", "cenote_worker.cluster.ray_host"])
 def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> None:
     """A node has many; without TLS none of them sees a certificate."""

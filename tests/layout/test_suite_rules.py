@@ -30,7 +30,8 @@ def run_suite(folder: Path, *sources: str, options: Sequence[str] = ()) -> subpr
     tests = folder / "tests"
     tests.mkdir()
     shutil.copy(CONFTEST, tests)
-    shutil.copy(CONFTEST.with_name("unstable.py"), tests)
+    for beside in ("unstable.py", "tiers.py"):
+        shutil.copy(CONFTEST.with_name(beside), tests)
     for number, source in enumerate(sources):
         (tests / f"test_{number}.py").write_text(source)
     command = [
@@ -54,6 +55,7 @@ def test_a_clean_run(tmp_path: Path) -> None:
     assert (0, True) == (done.returncode, "1 passed" in done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_leftovers_fail_a_run(tmp_path: Path) -> None:
     """Even a process in a session of its own, with an empty environment and a dead parent, is found."""
     done = run_suite(tmp_path, ORPHAN, TEMPORARY, BESIDE)
@@ -72,6 +74,7 @@ def test_the_network_is_out_of_reach(address: tuple[str, int]) -> None:
         socket.create_connection(address, timeout=1)
 
 
+@pytest.mark.slow
 def test_tests_of_a_standing_platform_stay_together(tmp_path: Path) -> None:
     """One process of a run has all of them, and then its part of the others, by files."""
     tests = tmp_path / "tests"
@@ -100,6 +103,7 @@ SECOND_TIME = "from pathlib import Path\nran = Path(__file__).with_suffix('.ran'
 NEVER = "def test_it(): assert not 'ever'"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "2")], ids=str)
 def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[str, ...]) -> None:
     """It fails beside others and passes alone. The list says what makes it fail again, and what it said."""
@@ -112,6 +116,7 @@ def test_an_unstable_test_passes_and_is_listed(tmp_path: Path, options: tuple[st
     assert "too early" in done.stdout
 
 
+@pytest.mark.slow
 def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
     done = run_suite(tmp_path, NEVER, SECOND_TIME, options=["--again"])
     assert (1, True) == (done.returncode, "1 failed, 1 unstable" in done.stdout), done.stdout + done.stderr
@@ -120,3 +125,49 @@ def test_what_fails_alone_too_fails_the_run(tmp_path: Path) -> None:
 def test_where_much_fails_nothing_is_run_again(tmp_path: Path) -> None:
     done = run_suite(tmp_path, *[SECOND_TIME] * 11, options=["--again"])
     assert (1, True) == (done.returncode, "unstable" not in done.stdout), done.stdout + done.stderr
+
+
+FAMILIES = """import pytest
+@pytest.mark.slow
+def test_slow(): pass
+@pytest.mark.sweep
+@pytest.mark.parametrize('inner', range(3))
+@pytest.mark.parametrize('outer', 'ab')
+def test_many(inner, outer): pass
+@pytest.mark.sweep(cases=1)
+@pytest.mark.parametrize('x', range(5))
+def test_more(x): pass
+@pytest.mark.parametrize('x', range(4))
+def test_each(x): pass
+"""
+
+
+def test_a_quick_run_has_some_of_each_family(tmp_path: Path) -> None:
+    """The same ones in any order, of both values of an outer parameter; without the option, all are run."""
+    done = run_suite(tmp_path, FAMILIES, options=("--quick", "-vv"))
+    assert "7 passed, 9 deselected" in done.stdout, done.stdout + done.stderr
+    ran = {test for test in re.findall(r"::(\S+) PASSED", done.stdout) if "each" not in test}
+    assert {"test_many[a-0]", "test_many[b-0]", "test_more[0]"} == ran
+    shutil.rmtree(tmp_path / "tests")
+    assert "16 passed" in run_suite(tmp_path, FAMILIES).stdout
+
+
+def has_quick_tests(text: str) -> bool:
+    if re.search(r"(?m)^pytestmark = .*\bmark\.slow\b", text):
+        return False
+    tests = re.findall(r"(?m)^ *(?:async )?def test_", text)
+    return len(tests) > len(re.findall(r"(?m)^ *@pytest\.mark\.slow$", text))
+
+
+def test_each_subject_has_quick_tests() -> None:
+    """`make test` tells something of each folder: of those with slow tests alone it would be silent."""
+    folders: dict[Path, list[Path]] = {}
+    for path in CONFTEST.parent.rglob("test_*.py"):
+        folders.setdefault(path.parent, []).append(path)
+    assert len(folders) > 40
+    silent = [
+        folder
+        for folder, files in folders.items()
+        if not any(has_quick_tests(path.read_text()) for path in files)
+    ]
+    assert [] == silent

@@ -135,6 +135,7 @@ def test_memory_of_many_processes(start_runtime: StartRuntime, mode: str, fill: 
     assert "limit" in error.message
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("source", "disk"),
     [
@@ -172,6 +173,7 @@ def test_memory_that_is_no_private_memory(
     assert "everything that earlier cells made is gone" in error.message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("mode", "beyond"), [("cgroup", 0), ("watchdog", 48)], indirect=["mode"])
 def test_how_far_memory_files_get(start_runtime: StartRuntime, mode: str, beyond: int) -> None:
     """Each file is far below any limit for one. A control group lets no page pass; at a hundred mebibytes a second a

@@ -28,6 +28,7 @@ from cenote_worker.zygote.connection import ZygoteFacts
 SHARE = Share(memory=64 * 2**20, tasks=9, cpus=0.5)
 
 
+@pytest.mark.slow
 def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
     """Who burns more than its part is made to wait; the kernel's count says so. A small part, which a loaded machine
     gives too."""
@@ -133,6 +134,7 @@ if sys.argv[1] == "wait":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "ends"])
 def test_left_by_no_client(site: Site, how: str) -> None:
     """One that ends removes its own; one that is killed has them swept by the next."""

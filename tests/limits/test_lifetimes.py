@@ -15,6 +15,7 @@ from cenote_worker.supervisor.ceiling import SETTING, Ceiling
 from cenote_worker.supervisor.start import Nursery
 
 
+@pytest.mark.slow
 def test_a_runtime_s_time(start_runtime: StartRuntime) -> None:
     """The cell that runs when it is over is ended with it; then the runtime starts nothing any more."""
     for limit in (1.5, 15.0, 45.0):  # where the cell has not begun by then, with more time
@@ -54,6 +55,7 @@ def test_a_ceiling_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
         Ceiling()
 
 
+@pytest.mark.slow
 def test_a_closed_runtime_gives_its_place_back(
     start_runtime: StartRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,6 +77,7 @@ print(*contacted)
 """
 
 
+@pytest.mark.slow
 def test_litellm_is_quiet_and_contacts_nobody_but_the_server() -> None:
     """No price map, no tokenizer, no advertisement, no log line: for an answer, an error and a closed stream, of a
     model that it knows and of one that it does not."""

@@ -136,6 +136,7 @@ def test_a_key_at_the_cut_is_gone_as_a_whole() -> None:
         assert "sk-" not in str(refused)
 
 
+@pytest.mark.slow
 @given(
     st.integers(300, 599),
     st.text(max_size=200) | st.recursive(st.none() | st.text(), st.lists).map(json.dumps),

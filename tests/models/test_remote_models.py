@@ -183,6 +183,7 @@ async def test_a_call_of_a_tool_is_text(connect: Connect) -> None:
 EMPTY_DELTA = delta("", role="assistant")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "idle", [b": ping\n\n", EMPTY_DELTA, event({"choices": []})], ids=["comment", "delta", "none"]
 )
@@ -284,6 +285,7 @@ async def test_retry_after_is_waited_for(connect: Connect, naps: Naps) -> None:
     assert 2 == len(server.requests)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "reply",
     [

@@ -77,6 +77,7 @@ def test_a_cut_before_a_space_changes_no_count() -> None:
     assert whole == sum(tokens.count_tokens(part) for part in tokens.pieces(text, 70))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("text", [" ", "\n", "a", "^", "\t ", "é"])
 def test_long_runs_count(text: str) -> None:
     """A million spaces, as broken programs print them, overflow the tokenizer's stack when taken at once."""
@@ -114,6 +115,7 @@ assert not {"litellm", "requests", "httpx"} & sys.modules.keys()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", [None, ""])
 def test_nothing_is_downloaded_and_litellm_is_not_imported(tmp_path: Path, folder: str | None) -> None:
     """Whatever the environment says of the tokenizer's own cache; it is left as it was."""

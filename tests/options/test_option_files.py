@@ -20,6 +20,12 @@ SOURCES = {
     for path in sorted((ROOT / folder).rglob("*"))
     if path.suffix in (".py", ".proto") and not path.stem.endswith(("_pb2", "_pb2_grpc"))
 }
+WORDS = {path: {*re.findall(r"\w+", text)} for path, text in SOURCES.items()}
+ASKED = {
+    path: {*re.findall(r"\b_?(?:policy|sandbox|allowance)\.(\w+)", text)} for path, text in SOURCES.items()
+}
+"""What a policy is asked for."""
+
 MOST = 6
 
 # Names that are options and nothing else: each mention counts, in comments too.
@@ -33,8 +39,8 @@ CEILINGS = {"cell_timeout": 11}
 READ = {"memory": 21, "disk": 10, "output": 7, "mounts": 8, "processes": 7, "network": 7}
 
 
-def files_with(pattern: str) -> list[str]:
-    return [str(path.relative_to(ROOT)) for path, text in SOURCES.items() if re.search(pattern, text)]
+def files_with(*names: str, among: dict[Path, set[str]]) -> list[str]:
+    return [str(path.relative_to(ROOT)) for path, found in among.items() if not found.isdisjoint(names)]
 
 
 @pytest.mark.parametrize("name", sorted(OWN_NAMES | CEILINGS.keys()))
@@ -42,12 +48,12 @@ def test_an_option_stands_in_few_files(name: str) -> None:
     """Told by its name, as a whole word."""
     kinds: list[type[Options]] = [SandboxPolicy, Retention, PlatformOptions, Budget]
     assert name in {known.name for kind in kinds for known in definitions(kind)}
-    found = files_with(rf"\b{name}\b")
+    found = files_with(name, among=WORDS)
     assert len(found) <= CEILINGS.get(name, MOST), found
 
 
 @pytest.mark.parametrize("name", [known.name for known in definitions(SandboxPolicy)])
 def test_a_policy_s_option_is_read_in_few_files(name: str) -> None:
     """Names that are everyday words too are counted where a policy is asked for them."""
-    found = files_with(rf"\b_?(?:policy|sandbox|allowance)\.{name}(?:_bytes)?\b")
+    found = files_with(name, f"{name}_bytes", among=ASKED)
     assert len(found) <= READ.get(name, MOST), found

@@ -149,6 +149,7 @@ _DATA = st.recursive(
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", list(dict.fromkeys(map(type, VALUES))), ids=lambda kind: kind.__name__)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())

@@ -80,6 +80,7 @@ sys.exit(process.main(sys.argv[1]))
 """Works on a team, and cannot write down what came of an agent's cell."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("agent", ["worker", "boss"])
 def test_a_team_goes_on_where_it_was(idle: Studio, agent: str) -> None:
     """In its runtimes: what ran there does not run again, and a cell that waits for a sub-agent goes on doing so."""
@@ -128,6 +129,7 @@ def test_an_agents_runtime_is_asked_for_again(idle: Studio, monkeypatch: pytest.
     assert "here" == asyncio.run(team.wait(number)).answer
 
 
+@pytest.mark.slow
 def test_tasks_beside_the_one_that_could_not_be_written_down(
     idle: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:

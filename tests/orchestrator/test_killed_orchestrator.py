@@ -14,6 +14,7 @@ from cenote_security.policy import SandboxPolicy
 BARE = SandboxPolicy(preload=(), memory="256MiB")
 
 
+@pytest.mark.slow
 async def test_a_leads_task_goes_on(studio: Studio) -> None:
     """Killed while a sub-agent's model thinks, in a cell of the lead: no model call that was answered is made again,
     no cell runs twice, and the lead's cell, which has waited all along, gets its answer.
@@ -46,6 +47,7 @@ async def test_a_leads_task_goes_on(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_killed_while_a_cell_runs(studio: Studio) -> None:
     """The cell goes on; its result is waited for and used, and it does not run a second time."""
     slow = "import time\nfor _ in range(300): time.sleep(0.01)"  # longer where the machine is busy, or stands still
@@ -62,6 +64,7 @@ async def test_killed_while_a_cell_runs(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_finished_steps_of_a_plan_are_not_repeated(studio: Studio) -> None:
     """Killed in the last step: the others' agents are not asked again, and what they made is there."""
     studio.models.script(
@@ -94,6 +97,7 @@ async def test_finished_steps_of_a_plan_are_not_repeated(studio: Studio) -> None
     team.delete()
 
 
+@pytest.mark.slow
 async def test_parts_at_once(studio: Studio) -> None:
     """Each of several that were under way goes on where it was."""
     studio.models.script(a=[code("x = 1"), "A."], b=[code("y = 2"), "B."])
@@ -110,6 +114,7 @@ async def test_parts_at_once(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [3])
 async def test_killed_again_and_again(studio: Studio, times: int) -> None:
     """Each process gets a little further; nothing is done twice."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.orchestrator.studio import Studio, code
 
 
+@pytest.mark.slow
 async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
     """The lead's code sets the sub-agent to work; values pass by reference; the last words come back."""
     lead = "answer = await cleaner.run('count them')\nreply(answer.content)"
@@ -23,6 +25,7 @@ async def test_a_lead_and_its_sub_agent(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
     """As with a team of this process: type, shape and description are what the jail that made it says."""
     put = "team.put('table', {'a': [1, 2], 'b': [3, 4]})\nkind = team.list()[0]"
@@ -35,6 +38,7 @@ async def test_what_code_puts_is_known_by_its_type(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_words_that_utf8_cannot_write(studio: Studio) -> None:
     """Servers escape an emoji in halves, and a model may break off between them: what was paid for is not lost."""
     lead = "answer = await cleaner.run('half of \\ud83d')\nprint(answer.content)\nraise ValueError('\\udcff')"

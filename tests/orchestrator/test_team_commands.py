@@ -21,6 +21,7 @@ def address(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> str:
     return studio.address
 
 
+@pytest.mark.slow
 def test_from_the_first_run_to_the_end(
     studio: Studio, address: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

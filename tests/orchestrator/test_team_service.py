@@ -50,6 +50,7 @@ def someone(studio: Studio, tenant: str, *scopes: Scope) -> cenote.Platform:
     return cenote.connect(studio.address, token.text)
 
 
+@pytest.mark.slow
 async def test_two_tenants(studio: Studio) -> None:
     """What another tenant has is answered as what does not exist, by name and by id; names may be equal."""
     mine = studio.team("same", sandbox=BARE).add("boss", model=scripted("Mine."))
@@ -77,6 +78,7 @@ async def test_scopes(studio: Studio) -> None:
         blind.team("t").status()
 
 
+@pytest.mark.slow
 async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
     """One at the limit is made, one past it is not, and one that is deleted makes room."""
     platform = someone(own_studio, "small")
@@ -92,6 +94,7 @@ async def test_quota_of_teams(tmp_path: Path, own_studio: Studio) -> None:
     assert "2" == (await second.run("Say")).answer
 
 
+@pytest.mark.slow
 async def test_a_gateway_that_was_killed_while_it_deleted_a_team_leaves_nothing(own_studio: Studio) -> None:
     """The row goes first. The next gateway takes the runtimes, the token, the secrets and the quota behind it."""
     studio = own_studio
@@ -115,6 +118,7 @@ def _count(studio: Studio, table: str) -> int:
         return int(database.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
 
 
+@pytest.mark.slow
 async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
     """A model without one fails, and it is not the variable of some process that its user can set."""
     team = studio.team("keyless", sandbox=BARE)
@@ -123,6 +127,7 @@ async def test_where_a_key_would_come_from_is_said(studio: Studio) -> None:
         await team.run("Look")
 
 
+@pytest.mark.slow
 async def test_secrets_are_kept_apart(studio: Studio) -> None:
     """A key reaches the model's server, and neither store, log, audit, news, status nor jail has it."""
     secret = "sk-" + "hush" * 8
@@ -145,6 +150,7 @@ async def test_secrets_are_kept_apart(studio: Studio) -> None:
     assert not holders[0].exists()
 
 
+@pytest.mark.slow
 async def test_the_platforms_own_keys_are_not_for_tenants(
     studio: Studio, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +210,7 @@ def test_what_lives_in_this_process_is_refused(studio: Studio) -> None:
         team.add("boss", model=object())  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_cancel(studio: Studio) -> None:
     """The cell is interrupted, what waits is not begun, and the team can be set to work again."""
     slow = "print('begun', flush=True)\nimport time\ntime.sleep(60)"
@@ -221,6 +228,7 @@ async def test_cancel(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_what_fails_says_why(studio: Studio) -> None:
     """A model that is refused; a budget that is spent, which is for all runs."""
     team = studio.team("poor", sandbox=BARE, budget=Budget(tokens=1)).add("boss", model=scripted("x"))
@@ -234,6 +242,7 @@ async def test_what_fails_says_why(studio: Studio) -> None:
     refused.delete()
 
 
+@pytest.mark.slow
 async def test_news_from_any_point_on(studio: Studio) -> None:
     """Numbered without gaps; whoever comes later hears the same from where they want."""
     team = studio.team("heard", sandbox=BARE).add("boss", model=scripted(code("print(1)"), "Done."))
@@ -247,6 +256,7 @@ async def test_news_from_any_point_on(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_values_by_reference(studio: Studio) -> None:
     """A lead finds what it was given under its name; no prompt holds it."""
     studio.models.script(lead=[code("reply(str(sum(rows)))")])
@@ -275,6 +285,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 async def test_the_client_is_killed(studio: Studio) -> None:
     """The team works on; another client finds the run and follows it from the beginning."""
     studio.models.script(lead=[code("print(1)"), "Done all the same."])
@@ -299,6 +310,7 @@ async def test_the_client_is_killed(studio: Studio) -> None:
     later.delete()
 
 
+@pytest.mark.slow
 async def test_the_gateway_ends(own_studio: Studio) -> None:
     """Nobody works on while it is gone; the next one takes the run up. Its runtimes were the gateway's own, so that
     the task begins anew, and the news say so.
@@ -326,6 +338,7 @@ async def test_unknown_runs(studio: Studio) -> None:
     team.delete()
 
 
+@pytest.mark.slow
 async def test_a_team_that_has_no_member_yet(studio: Studio) -> None:
     """It is not there, and what makes it is said; so is where to look for runs."""
     with pytest.raises(UsageError, match=r"there is no team 'empty'.*when it has a member, by `add`"):

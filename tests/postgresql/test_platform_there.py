@@ -32,6 +32,7 @@ def studio(place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
         studio.close()
 
 
+@pytest.mark.slow
 async def test_a_platform(
     studio: Studio, server: PostgresqlServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,6 +66,7 @@ async def test_a_platform(
     assert [job.id] == [each.id for each in studio.connect().jobs.list()]
 
 
+@pytest.mark.slow
 def test_the_command(place: str, tmp_path: Path) -> None:
     """`cenote up` is told once; the URL is in no process's arguments or environment."""
     environment = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}

@@ -91,6 +91,7 @@ def _break_in_the_middle(server: PostgresqlServer, database: Database) -> None:
         Tenants(database).create("half too")
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the line that is there nor a new one is waited on for ever, and behind it all is as before."""
     with Database(place) as before:
@@ -114,6 +115,7 @@ def _names(tenants: Tenants) -> list[str]:
     return []
 
 
+@pytest.mark.slow
 def test_one_platform_at_a_time(place: str, tmp_path: Path) -> None:
     """A second one would work on the same teams and jobs. Commands of operators are let in."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]
@@ -149,6 +151,7 @@ def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path:
     assert len(tries) > 1
 
 
+@pytest.mark.slow
 def test_the_claim_is_taken_again_with_the_line(server: PostgresqlServer, place: str, tmp_path: Path) -> None:
     """Else a platform whose server was started again could be joined by another one."""
     folders = [StateFolder(path=tmp_path / name) for name in ("one", "two")]

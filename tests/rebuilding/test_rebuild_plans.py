@@ -296,6 +296,7 @@ DOES = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.lists(DOES, min_size=1, max_size=9))
 def test_what_is_run_again_gives_what_was_there(deeds: list[Does]) -> None:

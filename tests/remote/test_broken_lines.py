@@ -13,7 +13,7 @@ from tests.remote.small_platform import SmallPlatform
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import Function, PythonRuntime, Variable
-from cenote.runtime.remote import patience
+from cenote.runtime.remote import patience, session
 from cenote_security.errors import (
     OutcomeUnknownError,
     RuntimeLostError,
@@ -32,6 +32,13 @@ for n in range(60):
 """
 
 
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that stood is given up after a moment."""
+    monkeypatch.setattr(patience, "PATIENCE", 0.3)
+    monkeypatch.setattr(session, "Patience", lambda _limit: patience.Patience(0.3))
+
+
 class Reader:
     """An on_output that cuts the cable, once, when it has heard a line."""
 
@@ -47,6 +54,7 @@ class Reader:
             cut()
 
 
+@pytest.mark.slow
 def test_a_cell_goes_on_and_its_output_too(
     own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
@@ -58,6 +66,7 @@ def test_a_cell_goes_on_and_its_output_too(
     assert ("1", 2) == ((again := runtime.execute("runs")).value, again.step)
 
 
+@pytest.mark.slow
 def test_a_line_that_breaks_many_times(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
     """Each call is answered once, whatever was on the way."""
     runtime = connect(own_platform)
@@ -92,6 +101,7 @@ def test_a_line_that_breaks_while_nobody_asks(
     assert "42" == runtime.execute("x + 1").value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1 << 14, 1 << 22])
 def test_values_arrive_whole(own_platform: SmallPlatform, cable: Cable, connect: Connect, size: int) -> None:
     """In both directions, also when the line breaks in the middle of one."""
@@ -128,11 +138,11 @@ def test_an_answer_that_is_lost_on_its_way(
     assert str(8 << 20) == runtime.execute("len(large())").value
 
 
+@pytest.mark.slow
 def test_a_line_that_does_not_come_back(
-    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
     """What was sent may have run: the error names the key, and later the outcome can be had by it."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
     runtime = connect(own_platform)
     reader = Reader("5", cable.pull)
     with pytest.raises(OutcomeUnknownError) as caught:
@@ -145,10 +155,9 @@ def test_a_line_that_does_not_come_back(
 
 
 def test_what_was_never_sent_did_not_run(
-    own_platform: SmallPlatform, cable: Cable, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    impatient: None, own_platform: SmallPlatform, cable: Cable, connect: Connect
 ) -> None:
     """A call that waited for a line in vain may simply be repeated."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
     runtime = connect(own_platform)
     runtime.execute("n = 1")
     cable.pull()

@@ -35,6 +35,7 @@ def run(code: str, platform: SmallPlatform, **environment: str) -> subprocess.Co
     )
 
 
+@pytest.mark.slow
 def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
     """It ends at once and without noise; the platform has nothing left of it."""
     code = """
@@ -52,6 +53,7 @@ def test_a_script_that_closes_nothing(own_platform: SmallPlatform) -> None:
     assert [] == own_platform.references.list("tests", after="", limit=10)
 
 
+@pytest.mark.slow
 def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
     """No further threads of gRPC's are woken for a message: else three or four of them are, for each cell. By
     themselves they wake some ten times a second.
@@ -81,6 +83,7 @@ def test_the_thread_that_waits_reads(platform: SmallPlatform) -> None:
     assert often < 2 * 200 + 50 * seconds
 
 
+@pytest.mark.slow
 def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
     """And has none any more: gRPC starts on a loop of ours, whatever became of the script's."""
     code = """
@@ -94,6 +97,7 @@ def test_a_script_that_has_had_an_event_loop(platform: SmallPlatform) -> None:
     assert ("42\n", "", 0) == (done.stdout, done.stderr, done.returncode)
 
 
+@pytest.mark.slow
 def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
     """It ends without noise all the same."""
     code = """
@@ -119,6 +123,7 @@ def test_a_script_whose_platform_went_away(own_platform: SmallPlatform) -> None:
     assert ("", 0) == (errors, process.returncode)
 
 
+@pytest.mark.slow
 def test_a_forked_child(platform: SmallPlatform) -> None:
     """It is told that connections survive no fork, at once; its parent and its own embedded runtimes go on."""
     code = """
@@ -195,6 +200,7 @@ def test_threads_that_start_one_runtime(own_platform: SmallPlatform, connect: Co
     assert 1 == len(own_platform.hosted)
 
 
+@pytest.mark.slow
 def test_importing_costs_no_grpc() -> None:
     """What is not used is not loaded, and the environment stays as it is."""
     code = """

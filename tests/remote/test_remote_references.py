@@ -81,6 +81,7 @@ def test_a_forgotten_reference_is_released(own_platform: SmallPlatform, connect:
     until(lambda: 0 == kept(own_platform))
 
 
+@pytest.mark.slow
 def test_leases_are_renewed(
     own_platform: SmallPlatform, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -176,6 +177,7 @@ with PythonRuntime(address="embedded", sandbox=SandboxPolicy(preload=())) as her
 """
 
 
+@pytest.mark.slow
 def test_large_values_pass_in_pieces(platform: SmallPlatform) -> None:
     """100 MB to a platform and back: the client holds a few of its chunks at a time."""
     environment = {**os.environ, "CENOTE_TOKEN": TOKEN}

@@ -79,6 +79,7 @@ def back(free_port: int) -> Iterator[Return]:
     handler.go()
 
 
+@pytest.mark.slow
 def test_a_client_waits_for_a_platform_that_was_there(free_port: int, back: Return) -> None:
     """It says so, once, and its call is answered as if nothing had been."""
     address = f"127.0.0.1:{free_port}"
@@ -88,6 +89,7 @@ def test_a_client_waits_for_a_platform_that_was_there(free_port: int, back: Retu
     assert f"the platform at {address} does not answer (connection refused); waiting for it, " in said
 
 
+@pytest.mark.slow
 def test_many_calls_that_wait_say_it_once(free_port: int, back: Return) -> None:
     """It is one platform."""
     platform = connect(f"127.0.0.1:{free_port}", "many", wait=60)
@@ -121,6 +123,7 @@ def test_what_was_started_here_is_known_from_then_on(free_port: int) -> None:
     assert is_known("platform.example:8470")
 
 
+@pytest.mark.slow
 def test_what_has_answered_this_process_is_waited_for(free_port: int, back: Return) -> None:
     """As a platform in a container, whose port is one of this machine. Nothing of it is left on the disk."""
     back.come()
@@ -132,6 +135,7 @@ def test_what_has_answered_this_process_is_waited_for(free_port: int, back: Retu
     assert not is_known(platform.address)
 
 
+@pytest.mark.slow
 def test_who_says_how_long_is_waiting_for_whatever_comes(free_port: int, back: Return) -> None:
     """The argument, or the environment, is a wish."""
     assert "acme" == connect(f"127.0.0.1:{free_port}", "t", wait=60).describe().tenant

@@ -119,6 +119,7 @@ def test_a_reward_is_a_number() -> None:
             environment.step("Done.")
 
 
+@pytest.mark.slow
 def test_resets_leave_nothing_behind(request: pytest.FixtureRequest) -> None:
     """No process, no descriptor, no memory that grows with the number of episodes."""
     many = 1000 if request.config.getoption("--long", default=False) else 100

@@ -113,6 +113,7 @@ EXPRESSIONS = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(EXPRESSIONS)
 def test_what_is_told_is_what_python_computes(expression: str) -> None:

@@ -78,6 +78,7 @@ def test_long_chains_are_read(code: str) -> None:
 NESTED_LOOPS = "x = " + "[" * 6 + "chr(1)" + "".join(f" for {v} in {list(range(60))}]" for v in "abcdef")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "code",
     [
@@ -161,6 +162,7 @@ def _seconds(call: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_checking_never_raises(corpus: Load, data: st.DataObject) -> None:

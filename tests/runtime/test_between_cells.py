@@ -64,6 +64,7 @@ def is_kept(runtime: PythonRuntime, value: str = "7") -> None:
     assert value == good(runtime, "kept").value
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("threads", ["", "numpy.ones((600, 600)) @ numpy.ones((600, 600))", "idle()"])
 @pytest.mark.parametrize("signal", ["ALRM", "USR1", "CHLD"])
 def test_a_handler_that_raises_is_told_with_the_next_cell(
@@ -127,6 +128,7 @@ def test_a_signal_that_the_user_blocks_stays_blocked(runtime: PythonRuntime) -> 
     assert "kept" == stopped.state
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "dropped",
     [

@@ -86,6 +86,7 @@ async def test_cancelling_an_execute_interrupts_the_cell() -> None:
         assert "2" == (await asyncio.wait_for(runtime.execute("1 + 1"), PATIENCE)).value
 
 
+@pytest.mark.slow
 async def test_many_runtimes_at_once() -> None:
     """Twenty runtimes started together all answer."""
     runtimes = [AsyncPythonRuntime() for _ in range(20)]

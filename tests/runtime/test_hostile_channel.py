@@ -74,6 +74,7 @@ ATTACKS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("attack", ATTACKS.values(), ids=ATTACKS)
 def test_a_violation_ends_that_jail_only(runtime: PythonRuntime, witness: PythonRuntime, attack: str) -> None:
     """The result names the protocol, no descriptor stays behind, the next cell has a fresh jail."""
@@ -107,6 +108,7 @@ def test_a_forged_result_that_guesses_wrong(runtime: PythonRuntime, witness: Pyt
     assert ("protocol", "lost") == (result.error.reason, result.state)
 
 
+@pytest.mark.slow
 def test_a_flood_of_frames(runtime: PythonRuntime, witness: PythonRuntime) -> None:
     """A hundred thousand frames are read, bounded, and do not keep others waiting."""
     flood = (

@@ -344,6 +344,7 @@ one()
     assert "1" == result.value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1_000])
 def test_many_calls_at_once(make_runtime, count: int) -> None:
     """A thousand concurrent calls are all answered."""
@@ -356,6 +357,7 @@ def test_many_calls_at_once(make_runtime, count: int) -> None:
     assert str(sum(range(count))) == runtime.execute(code).value
 
 
+@pytest.mark.slow
 def test_arguments_that_are_too_much(make_runtime) -> None:
     """A call may carry a large array, but not very many small objects; the error says what is too large."""
     runtime = make_runtime(functions=[host(len, name="size")])

@@ -62,6 +62,7 @@ def test_what_displays_comes_along_to_a_branch() -> None:
             assert ("", ["new"]) == shown(branch, "d.update(HTML('new'))")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("code", "printed"),
     [
@@ -87,6 +88,7 @@ def test_processes_that_start_afresh_have_what_cells_define(
     assert (f"{printed}\n", []) == shown(runtime, code)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("method", ["spawn", "fork"])
 @pytest.mark.parametrize(
     "call", ["map(os._exit, [3, 3])", "apply(os._exit, (3,))", "imap(os._exit, [3]).next()"]

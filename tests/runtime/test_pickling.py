@@ -136,6 +136,7 @@ def test_foreign_and_installed_classes() -> None:
     assert not is_foreign(np.ndarray)
 
 
+@pytest.mark.slow
 def test_libraries_outside_the_environment_go_by_name(tmp_path: Path) -> None:
     """One on PYTHONPATH that pip has installed; and numpy without a record there.
 

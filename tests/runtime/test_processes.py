@@ -27,6 +27,7 @@ def script(code: str) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_forked_child_makes_its_own() -> None:
     """A fork of the client cannot use its parent's runtimes, is told so, and can make new ones."""
     code = """
@@ -53,6 +54,7 @@ def test_a_forked_child_makes_its_own() -> None:
     assert "parent: 1" in out
 
 
+@pytest.mark.slow
 def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
     """Both outlive fork and exec; Ray, for one, blocks SIGINT in all that it starts, and daemons ignore SIGCHLD."""
     code = """
@@ -73,6 +75,7 @@ def test_signals_that_the_client_has_blocked_or_ignores_reach_cells() -> None:
     assert "kept time 1\n'SIG_DFL'\n" == out, err
 
 
+@pytest.mark.slow
 def test_control_c_stops_the_cell_and_the_script() -> None:
     """KeyboardInterrupt reaches the caller at once; nothing is left running."""
     process = script(
@@ -126,6 +129,7 @@ def test_closing_twice_and_while_a_cell_runs() -> None:
         runtime.execute("1")
 
 
+@pytest.mark.slow
 def test_many_runtimes_leave_nothing_behind() -> None:
     """Fifty runtimes started from threads all answer; their descriptors are gone afterwards."""
     with PythonRuntime() as first:
@@ -145,6 +149,7 @@ def test_many_runtimes_leave_nothing_behind() -> None:
         assert sorted(str(n * 2) for n in range(50)) == sorted(map(str, values))
 
 
+@pytest.mark.slow
 def test_questions_from_many_threads() -> None:
     """Every status question is answered, however the answers race with the questions."""
     with PythonRuntime() as runtime:
@@ -189,6 +194,7 @@ with PythonRuntime(sandbox=policy) as first:
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_a_free_descriptor() -> None:
     """Another runtime is refused with the reason, what runs goes on, and nothing is left behind."""
     lines = subprocess.run(

@@ -311,6 +311,7 @@ def giving() -> Iterator[PythonRuntime]:
         yield made
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", GIVEN)
 def test_fields_are_there(giving: PythonRuntime, name: str) -> None:
     """By their names, whatever the class is, and of the same class each time."""
@@ -415,6 +416,7 @@ def test_classes_of_annotations_go_as_data() -> None:
     assert set() == parcel.sent
 
 
+@pytest.mark.slow
 def test_arguments_of_such_classes(make_runtime: Any) -> None:
     """Made in the jail or given by a host function: the function gets its own class."""
     with make_runtime(functions=[host(place), host(describe), host(make_order)]) as runtime:

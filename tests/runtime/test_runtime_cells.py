@@ -163,6 +163,7 @@ def test_memory_limit(make_runtime) -> None:
     assert ok(runtime.execute("1")).value == "1"
 
 
+@pytest.mark.slow
 def test_code_that_cannot_be_compiled_for_want_of_memory(make_runtime) -> None:
     """A cell with a large literal is told what to do instead; one that is nested too deeply, that it may be."""
     runtime = make_runtime(sandbox=SandboxPolicy(memory="256MiB"))
@@ -205,6 +206,7 @@ def test_status_while_the_lock_is_held(runtime: PythonRuntime) -> None:
     assert [("lost", "closed")] == [(result.state, result.error.reason) for result in results]
 
 
+@pytest.mark.slow
 def test_rich_outputs(runtime: PythonRuntime) -> None:
     """A figure is a PNG, a frame has HTML and text."""
     result = ok(
@@ -330,6 +332,7 @@ def test_large_code(runtime: PythonRuntime) -> None:
     assert "300000" == ok(runtime.execute(f"x = '{'a' * 300_000}'\nlen(x)")).value
 
 
+@pytest.mark.slow
 def test_installing_is_refused_at_once(runtime: PythonRuntime) -> None:
     """Also by pip itself, run as a program: it does not try for long, and what it prints names the reason."""
     code = "import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip', 'install', 'nosuchthing'])"
@@ -349,6 +352,7 @@ async def test_a_cell_whose_caller_leaves_while_the_jail_starts_does_not_run_on(
         await asyncio.wait_for(runtime.execute("1"), PATIENCE)
 
 
+@pytest.mark.slow
 async def test_a_cell_that_is_cancelled_as_soon_as_it_was_sent_costs_no_state() -> None:
     """The interrupt may overtake the cell: it is heard all the same, and nothing has to be killed."""
     async with AsyncPythonRuntime(sandbox=SandboxPolicy(preload=())) as runtime:

@@ -275,6 +275,7 @@ FACES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @FACES
 def test_nothing_rises(
     face: Callable[[Path], AbstractContextManager[Make]], verbs: tuple[Verb, ...], tmp_path: Path

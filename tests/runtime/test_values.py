@@ -81,6 +81,7 @@ def reads_a_global() -> str:
     return SECRET
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "value",
     [
@@ -156,6 +157,7 @@ def test_what_is_injected_together_shares_its_state(make_runtime) -> None:
     assert [] == kit.rows
 
 
+@pytest.mark.slow
 def test_estimators(make_runtime) -> None:
     """A scikit-learn estimator is injected, fitted by a cell, and shared onwards."""
     from sklearn.linear_model import LinearRegression
@@ -265,6 +267,7 @@ def test_injected_values_survive_the_loss_of_a_jail(make_runtime) -> None:
     assert "(5, 2, 0, False)" == runtime.execute("a, b, kit.count(), 'c' in globals()").value
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "code",
     [
@@ -395,6 +398,7 @@ ENDLESS = [
 """Methods that a call runs in the jail."""
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("method", "call"), ENDLESS)
 def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[PythonRuntime], object]) -> None:
     """Each call that runs code of a jail has the policy's limit, and leaves the rest as it was."""
@@ -408,6 +412,7 @@ def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[Pyth
     assert "5" == runtime.execute("y").value
 
 
+@pytest.mark.slow
 def test_a_value_that_ignores_its_interrupt(make_runtime) -> None:
     """Its process is killed, as a cell's is, and the newest state that was copied goes on."""
     runtime = make_runtime(sandbox=IMPATIENT)

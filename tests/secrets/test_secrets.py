@@ -92,6 +92,7 @@ def is_inside(place: str) -> bool:
     return place.startswith(HIDDEN_INSIDE[:1])
 
 
+@pytest.mark.sweep(cases=1)
 @pytest.mark.parametrize("level", ["strict", "landlock"])
 def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
     """Nothing of the client's, its parent's or the machine's; what the jail itself hid is all found.
@@ -105,6 +106,7 @@ def test_no_secret_is_found_in_a_jail(level: str, tmp_path: Path) -> None:
     assert INSIDE - (OUT_OF_SIGHT if level == "landlock" else set()) <= set(found)
 
 
+@pytest.mark.slow
 def test_the_same_hunt_without_walls_finds_them(tmp_path: Path) -> None:
     """The control: at level `none` each secret outside is found, so that finding none means something."""
     answer = hunted("none", tmp_path)

@@ -180,6 +180,7 @@ def test_the_cell_of_a_client_that_does_not_return(make_world: Callable[..., Wor
     assert "interrupt" == other.answer(call).result.error.reason
 
 
+@pytest.mark.slow
 def test_a_returned_client_keeps_what_it_asked_for_again(make_world: Callable[..., World]) -> None:
     """The grace of the broken line takes back only what the client left behind for good."""
     for grace in (1.5, 6.0, 24.0):  # a busy machine may keep the client away for longer than that

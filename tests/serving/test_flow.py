@@ -137,6 +137,7 @@ def test_a_client_that_says_nothing(make_world: Callable[..., World]) -> None:
     silent.put(None)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "body",
     [
@@ -187,6 +188,7 @@ def test_content_that_is_announced_and_never_sent(world: World) -> None:
     assert "2" == line.run("1 + 1").value
 
 
+@pytest.mark.slow
 def test_a_client_that_sends_more_calls_than_it_may(world: World) -> None:
     """Those over the limit are refused, each by itself; the others are carried out."""
     line = world.line(world.runtime(snapshots="none"))
@@ -244,6 +246,7 @@ def test_a_client_that_never_reads(world: World) -> None:
     line.go_on()
 
 
+@pytest.mark.slow
 def test_many_clients(world: World) -> None:
     """64 at once, on four runtimes; each gets its own answers."""
     names = [world.runtime() for _ in range(4)]
@@ -254,6 +257,7 @@ def test_many_clients(world: World) -> None:
         assert [str(number * 10 + turn) for turn in range(5)] == answers
 
 
+@pytest.mark.slow
 def test_a_large_value(world: World) -> None:
     """100 MB in and out in chunks: the server's memory grows by a few of them, never by the value."""
     line = world.line(world.runtime(memory="1GiB"), room=4)

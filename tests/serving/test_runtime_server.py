@@ -77,6 +77,7 @@ def test_the_end_of_a_server(make_world: Callable[..., World]) -> None:
     assert all(hosted.running for hosted in world.hosted.values())
 
 
+@pytest.mark.slow
 def test_a_server_leaves_nothing_behind() -> None:
     """Neither threads nor descriptors, however often."""
 

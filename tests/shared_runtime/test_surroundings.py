@@ -32,6 +32,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("change", "look"), CASES, ids=lambda text: text.partition("\n")[2] or text)
 def test_what_one_author_changes_is_their_own(
     pair: tuple[PythonRuntime, PythonRuntime], good: Callable, change: str, look: str

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.snapshots.conftest import MakeRuntime
 
 from cenote_worker.supervisor.account import MIB, MemoryLimit
 
 
+@pytest.mark.slow
 def test_former_states_make_room(make_runtime: MakeRuntime) -> None:
     """No cell dies for what older snapshots hold; what has a label, and the newest, stay."""
     runtime = make_runtime(memory="256MiB")

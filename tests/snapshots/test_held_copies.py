@@ -46,6 +46,7 @@ def steps(shelf: Shelf) -> set[object]:
     return {one["step"] for one in shelf.told()}
 
 
+@pytest.mark.slow
 def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: Shelf, add: Add) -> None:
     """Without that both would go: a hundred steps later nobody keeps two neighbours."""
     add(0, 1, 2, 3)
@@ -56,6 +57,7 @@ def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: Shelf, add: 
     assert MOST + MORE == len(steps(shelf))
 
 
+@pytest.mark.slow
 def test_what_is_held_no_more_goes_with_the_next_copy(shelf: Shelf, add: Add) -> None:
     """And so does what there was room for only meanwhile."""
     add(0, 1, 2, 3)
@@ -67,6 +69,7 @@ def test_what_is_held_no_more_goes_with_the_next_copy(shelf: Shelf, add: Add) ->
     assert not {1, 2} <= steps(shelf)
 
 
+@pytest.mark.slow
 def test_even_if_everything_is_held_the_newest_is_kept(shelf: Shelf, add: Add) -> None:
     """It is what a crash falls back to; nothing grows beyond one more than what is held."""
     held = range(MOST + MORE)

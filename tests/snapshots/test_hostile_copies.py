@@ -46,6 +46,7 @@ def witness(make_runtime: MakeRuntime) -> PythonRuntime:
     assert "1" == witness.execute("w").value
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("forgery", FORGERIES.values(), ids=FORGERIES.keys())
 def test_forged_messages(runtime: PythonRuntime, forgery: str) -> None:
     """They are passed over; the state can still be gone back to."""
@@ -129,6 +130,7 @@ TRAPS = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("trap", TRAPS.values(), ids=TRAPS.keys())
 def test_values_that_harm_whoever_looks_at_them(runtime: PythonRuntime, trap: str) -> None:
     """Whoever goes on from a copy is asked what in it is of no use any more."""

@@ -17,6 +17,7 @@ def _import(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     monkeypatch.setattr(imported, "_modules", modules)
 
 
+@pytest.mark.slow
 def test_many_modules_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Imported()
     _import(monkeypatch, MANY - 1)
@@ -26,6 +27,7 @@ def test_many_modules_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not known.settle()
 
 
+@pytest.mark.slow
 def test_who_has_turned_the_collector_off_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Imported()
     _import(monkeypatch, MANY)

@@ -68,6 +68,7 @@ def test_it_ends_and_comes_again(make_runtime: MakeRuntime, isolation: str) -> N
     assert "'3[1][2][3]'" == ran(runtime, "f'{x}{y1}{y2}{y3}'")
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", UNTELLABLE.values(), ids=UNTELLABLE.keys())
 def test_a_state_that_cannot_be_made_again_keeps_its_worker(runtime: PythonRuntime, code: str) -> None:
     """It does behind the next cell, too; but not once the runtime has gone back."""
@@ -116,6 +117,7 @@ def test_other_authors(runtime: PythonRuntime) -> None:
         assert ("'own'", "1") == (ben.execute("x").value, ana.execute("x").value)
 
 
+@pytest.mark.slow
 def test_each_request_is_carried_out_once(runtime: PythonRuntime) -> None:
     """Those too that come just while the worker is ended, or made."""
     ran(runtime, "count = 0")
@@ -188,6 +190,7 @@ def test_the_end_of_the_warden_is_the_jails(runtime: PythonRuntime) -> None:
     assert ("lost", "killed") == (result.state, result.error and result.error.reason)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, st.booleans()), min_size=4, max_size=12))
 def test_pauses_change_nothing(program: list[tuple[str, bool]]) -> None:

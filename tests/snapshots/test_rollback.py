@@ -123,6 +123,7 @@ def test_a_lock_goes_with_its_file(runtime: PythonRuntime) -> None:
     assert "True" == ok(runtime.execute("is_free('f')"))
 
 
+@pytest.mark.slow
 def test_a_lock_that_another_process_has_by_now(tmp_path: Path) -> None:
     """The name of the file is told as useless."""
     (tmp_path / "f").write_text("")

@@ -52,6 +52,7 @@ def prepare(runtime: PythonRuntime) -> None:
     ok(runtime.execute("f = lambda n: n + x"))
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("code", "reason"), DEATHS.values(), ids=DEATHS.keys())
 def test_each_kind_of_death(runtime: PythonRuntime, code: str, reason: str) -> None:
     """The result says why, and that the state is as before the cell; the next cell has all of it."""
@@ -67,6 +68,7 @@ def test_each_kind_of_death(runtime: PythonRuntime, code: str, reason: str) -> N
     assert survived(runtime)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock", "none"])
 def test_at_each_level(make_runtime: MakeRuntime, isolation: str) -> None:
     """Time after time."""
@@ -256,6 +258,7 @@ def test_without_snapshots(make_runtime: MakeRuntime) -> None:
     assert "lost" == runtime.execute("import os; os._exit(1)").state
 
 
+@pytest.mark.slow
 def test_it_is_quick(runtime: PythonRuntime) -> None:
     """50 ms at 500 MB is the aim; ten times that, at best, is a failure on any machine. One that has much else to do
     is given several tries."""

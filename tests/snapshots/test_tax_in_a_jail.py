@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from tests.forksafe.test_huge_pages import MOST_OF_IT, needs_collapsing
 from tests.processes import tree_of
 from tests.snapshots.conftest import MakeRuntime
@@ -15,6 +16,7 @@ from tests.waiting import until
 from cenote.runtime import PythonRuntime
 
 
+@pytest.mark.slow
 def test_a_sweep_gives_its_snapshots_up(make_runtime: MakeRuntime) -> None:
     """The result says so; the state after the cell is kept again."""
     runtime = make_runtime(memory="2GiB")
@@ -68,6 +70,7 @@ def next_pid(runtime: PythonRuntime) -> int:
     return int(runtime.execute(code).value or "")
 
 
+@pytest.mark.slow
 def test_behind_two_cells_that_lost_theirs_one_gets_none(make_runtime: MakeRuntime) -> None:
     """It goes through as many objects as they did, and says so; one that speaks of something else has its own."""
     runtime = make_runtime(memory="2GiB")

@@ -128,6 +128,7 @@ def test_the_first_cell_is_told_like_any_other(runtime: PythonRuntime) -> None:
     assert "1" == runtime.execute("x").value
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None)
 @given(st.lists(st.tuples(cells, deeds), min_size=4, max_size=9))
 def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]]) -> None:
@@ -139,6 +140,7 @@ def test_there_and_back_in_between_changes_nothing(program: list[tuple[str, str]
     _there_and_back(SandboxPolicy(preload=()), first, program)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.lists(st.tuples(numbers, deeds), min_size=5, max_size=10))
 def test_there_and_back_with_numbers_functions_and_imports(program: list[tuple[str, str]]) -> None:
@@ -169,6 +171,7 @@ def _there_and_back(policy: SandboxPolicy, first: tuple[str, ...], program: list
                 assert here == moved.rollback(here).step
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("code", "look"),
     [

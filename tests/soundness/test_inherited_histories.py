@@ -98,6 +98,7 @@ def asleep(runtime: PythonRuntime) -> PythonRuntime:
     return runtime
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
     """Patched, all is that of a full run, and nothing outside is called twice. What fails leaves the same objects."""
@@ -112,6 +113,7 @@ def test_steps_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kep
     assert (BEFORE if kept is forked else PATCHED) == source.execute(LOOK).value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [forked, asleep])
 def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitStack, kept: Keep) -> None:
     """Each comes again where it came, those that a later one has replaced too."""
@@ -124,6 +126,7 @@ def test_values_put_in_before_a_fork_and_a_sleep(client: Client, closing: ExitSt
     assert ("([], 43)", 1) == (runtime.execute("raw, c").value, client.calls)
 
 
+@pytest.mark.slow
 def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp_path: Path) -> None:
     """The next one finds the state before the patch, patches it from the record, and leaves that to one more."""
     child = subprocess.run([sys.executable, "-m", __name__, str(tmp_path)], cwd=ROOT, timeout=60, check=False)
@@ -135,6 +138,7 @@ def test_steps_of_a_process_that_was_killed_while_it_patched(client: Client, tmp
         assert (PATCHED, 0) == (runtime.execute(LOOK).value, client.calls)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The patch is told of as done and not durable; what comes next stores it as well."""
 
@@ -153,6 +157,7 @@ def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.M
         assert PATCHED == runtime.execute(LOOK).value
 
 
+@pytest.mark.slow
 def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that were too large for the record are others by now, or not there: and nothing has changed."""
     monkeypatch.setattr(noted, "MAX_PUT_IN", 0)
@@ -170,6 +175,7 @@ def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pyt
         assert "([4, 4], 7)" == runtime.execute("raw, a").value
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("raw", [(), (1, 3)])
 def test_another_process_has_what_was_put_in(client: Client, raw: tuple[int, ...]) -> None:
     """At first, and later in between; whatever it gives its own runtime now."""

@@ -36,6 +36,7 @@ if __name__ == "__main__":
 BEFORE, BEHIND = "([1, 3], 2, 3, 4)", "([1, 12], 11, 12, 13)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("position", "left"), [(3, BEFORE), (4, BEFORE), (99, BEHIND)])
 def test_a_patch_is_stored_as_a_whole(tmp_path: Path, position: int, left: str) -> None:
     """position: of the step before which the process is killed; the last time, as soon as the patch is applied."""

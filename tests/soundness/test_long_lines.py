@@ -72,6 +72,7 @@ MISSED = "a = a + 1\ndef use(): return len(met)"
 """Only when a later step calls it is it seen that this needs `met`: the walk starts again, late."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 15, 21, 28], ids=["early", "in the middle", "later", "late"])
 def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRuntime, number: int) -> None:
     """Most states of the line are kept no more; those that are needed are, however much is run meanwhile."""
@@ -82,6 +83,7 @@ def test_a_step_of_a_long_line_is_patched(runtime: PythonRuntime, full: PythonRu
     assert KEPT >= kept_in_the_end(runtime)
 
 
+@pytest.mark.slow
 def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) -> None:
     """Each begins from what the one before has left."""
     codes = list(CELLS)
@@ -97,6 +99,7 @@ def test_patches_follow_each_other(runtime: PythonRuntime, full: PythonRuntime) 
     assert looks(full, codes) == runtime.execute(LOOK).value
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
     """The state is put back, and no more is kept than before."""
     before = runtime.execute(LOOK).value
@@ -107,6 +110,7 @@ def test_a_process_that_dies_in_the_middle_takes_nothing_along(runtime: PythonRu
     assert KEPT >= kept_in_the_end(runtime)
 
 
+@pytest.mark.slow
 def test_an_interrupt_in_the_middle_takes_nothing_along(runtime: PythonRuntime) -> None:
     """As above."""
     before, state = runtime.execute(LOOK).value, runtime.state

@@ -76,6 +76,7 @@ def runtime() -> Iterator[PythonRuntime]:
         yield runtime
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("library", LIBRARIES, ids=lambda library: library.name)
 def test_a_step_that_asks_is_run_again(library: Library, runtime: PythonRuntime) -> None:
     """And one that does not is not, though it uses another library."""
@@ -93,6 +94,7 @@ def test_a_step_that_asks_is_run_again(library: Library, runtime: PythonRuntime)
     assert library.for_all == (between.step in result.steps_rerun)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("library", LIBRARIES[:8], ids=lambda library: library.name)
 def test_a_step_that_only_asks_changes_nothing(library: Library, runtime: PythonRuntime) -> None:
     """So that others that ask need not be run again."""

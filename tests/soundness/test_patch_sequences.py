@@ -62,6 +62,7 @@ def test_the_first_of_several_patches_is_taken_back(runtime: PythonRuntime) -> N
         runtime.state.revert(first)
 
 
+@pytest.mark.slow
 def test_a_step_keeps_its_first_number(runtime: PythonRuntime) -> None:
     """Patches give steps new numbers: what was step 2 can be called so behind any number of them."""
     state = runtime.state
@@ -108,6 +109,7 @@ def test_what_was_done_outside_is_known_when_it_comes_back(
     assert ("(1, 1)", ["ana"]) == (runtime.execute("n, m").value, sent)
 
 
+@pytest.mark.slow
 def test_a_step_has_its_limit_when_it_runs_again() -> None:
     """Whether or not it has reached it before."""
     for limit in (0.5, 5.0, 30.0):  # where a step that does next to nothing takes as long, with more

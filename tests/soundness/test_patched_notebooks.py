@@ -56,6 +56,7 @@ def _files(runtime: PythonRuntime) -> dict[bytes, bytes]:
     return {info.raw: runtime.files.read(info.raw) for info in runtime.files.list().entries}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FEW)
 def test_a_patched_notebook_is_that_of_a_full_run(name: str) -> None:
     """The last patch of each."""

@@ -88,6 +88,7 @@ def test_steps_before_it_are_not_run_again(runtime: PythonRuntime) -> None:
     assert whole == runtime.execute(LOOK).value
 
 
+@pytest.mark.slow
 def test_it_is_begun_with_behind_a_sleep(runtime: PythonRuntime) -> None:
     """Whoever sleeps has given up all that was kept in memory."""
     run(runtime, *CELLS[:2])
@@ -125,6 +126,7 @@ def test_what_fails_leaves_the_objects_that_there_were(runtime: PythonRuntime) -
     assert "(True, [1, 2])" == runtime.execute("before == id(mine), a").value
 
 
+@pytest.mark.slow
 def test_the_state_that_a_patch_has_made_is_stored_and_begun_with_in_turn(runtime: PythonRuntime) -> None:
     run(runtime, *CELLS, stored=2)
     first = patched(runtime, 4, "c = 5")
@@ -280,6 +282,7 @@ LOST: dict[str, tuple[str, str, str]] = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", LOST)
 def test_what_it_does_not_hold_is_made_again(runtime: PythonRuntime, what: str) -> None:
     """Whether it is begun with or not: what comes out is what a full run gives."""
@@ -295,6 +298,7 @@ def test_what_it_does_not_hold_is_made_again(runtime: PythonRuntime, what: str) 
     assert in_full(*cells[:2], new, cells[3], look=look) == runtime.execute(look).value
 
 
+@pytest.mark.slow
 def test_frames_are_what_they_were(tmp_path: Path) -> None:
     """Of pandas: what pickling leaves in one of them is none of its content."""
     pytest.importorskip("pandas")
@@ -314,6 +318,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.slow
 def test_settings_of_libraries_are_what_they_were(tmp_path: Path) -> None:
     """Behind a sleep, and where a patch begins with a checkpoint."""
     for library in ("numpy", "pandas", "matplotlib"):

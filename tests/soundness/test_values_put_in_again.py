@@ -276,6 +276,7 @@ def test_a_name_that_got_another_value_first_stays_in_its_place() -> None:
         assert f"({there}, 4, 5, 3)" == runtime.execute(f"(2, {order}), first, second, third").value
 
 
+@pytest.mark.slow
 def test_nothing_stays_open() -> None:
     """Of values that were put in, and put in again; while the runtime is there, each is held once."""
     policy = SandboxPolicy(preload=(), snapshots="none")

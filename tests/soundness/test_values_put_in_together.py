@@ -53,6 +53,7 @@ def done(runtime: PythonRuntime, deeds: Sequence[Deed]) -> None:
             runtime.execute(deed)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_names_share_objects_as_in_a_full_run(case: str) -> None:
     """No trace says so: what was there before has been written by nobody, and is read by its own names only."""

@@ -11,12 +11,14 @@ from tests.soundness.stored_walk import StoredWalk
 from tests.soundness.walk import Walk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_walk_is_where_a_full_run_would_be(seed: int) -> None:
     """Each is reproduced by its number, as far as the same states are kept."""
     Walk(random.Random(seed).randrange).go(10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_a_walk_of_a_runtime_that_sleeps_is_where_a_full_run_would_be(seed: int, tmp_path: Path) -> None:
     """Its patches begin with checkpoints, where what was kept in memory is gone with the jail that slept."""

@@ -97,6 +97,7 @@ CASES = {
 }
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("case", CASES)
 def test_no_more_is_run_than_depends_on_the_patch(runtime: PythonRuntime, case: str) -> None:
     """Of the last one the list has changed since: it is run with what it was."""

@@ -103,6 +103,7 @@ def test_an_oversized_reply_is_unwrapped_once() -> None:
                 parse(data, descriptors)
 
 
+@pytest.mark.slow
 def test_a_reply_has_so_many_parts_and_no_more() -> None:
     """Two bytes are a variable on the wire, and 200 here: eight million of them took half a minute and 1.5 GB."""
     for count, ok in ((edge.MAX_FIELDS - 2, True), (edge.MAX_FIELDS - 1, False)):

@@ -186,6 +186,7 @@ def test_a_warden_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPat
     assert answers.get(timeout=PATIENCE) is None
 
 
+@pytest.mark.slow
 def test_a_successor_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of a cell runs on when its worker was killed for its time: what follows has so long to answer."""
     monkeypatch.setattr(interrupts, "SUCCESSOR_SECONDS", 0.01)

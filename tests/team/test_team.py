@@ -194,6 +194,7 @@ async def test_a_refused_agent_takes_no_place() -> None:
         team.add("a", model=says())
 
 
+@pytest.mark.slow
 async def test_time_is_part_of_the_budget() -> None:
     """A cell that would run on is ended when the team's seconds are over."""
     async with Team("hasty", sandbox=SMALL, budget=Budget(seconds=1.5)) as team:

@@ -144,6 +144,7 @@ async def test_a_restarted_plan_goes_on_where_it_was() -> None:
         assert ["done", "done"] == [step.status for step in team.state.steps]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     ("value", "change"),
     [

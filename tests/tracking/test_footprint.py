@@ -154,12 +154,14 @@ def ready(steps: Steps) -> Steps:
     return steps
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", HARMLESS)
 def test_what_only_binds_computes_and_prints(ready: Steps, code: str) -> None:
     trace = ready.good(code)
     assert {key.partition(":")[2] for key in trace.writes} == ready.bound_only
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", COMPUTED)
 def test_what_computes_with_libraries_that_are_known(ready: Steps, code: str) -> None:
     """By names that are known to leave nothing behind. What is imported again is bound, no more."""
@@ -187,6 +189,7 @@ def test_a_file_system_in_memory_is_known_whole(ready: Steps) -> None:
     assert {"x"} == ready.bound_only
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", MORE)
 def test_what_may_leave_something_behind(ready: Steps, code: str) -> None:
     """By itself, by what it calls, or for all that is known: a library's functions can set what nobody looks at."""

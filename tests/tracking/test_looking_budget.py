@@ -109,6 +109,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Session:
     return Session(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
     """Until the name has something else, or much less is left of it; a step that uses it changes it, for all we
     know."""
@@ -127,6 +128,7 @@ def test_what_is_too_large_is_looked_at_once(session: Session) -> None:
     assert 0 == session.looks_for("t = len(many)")
 
 
+@pytest.mark.slow
 def test_what_has_too_much_memory_in_it_is_looked_at_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,6 +140,7 @@ def test_what_has_too_much_memory_in_it_is_looked_at_again(
     assert (frozenset({"many", "other"}),) == session.tracker.components(["other"])
 
 
+@pytest.mark.slow
 def test_many_times_the_same_object_is_not_much(session: Session) -> None:
     """Objects are counted, not where they are."""
     session.looks_for(f"class Node: pass\nmany = [Node()] * {5 * OBJECTS}")
@@ -145,6 +148,7 @@ def test_many_times_the_same_object_is_not_much(session: Session) -> None:
     assert not version.startswith("?")
 
 
+@pytest.mark.slow
 def test_whatever_may_be_in_what_is_too_large_goes_with_it(session: Session) -> None:
     """It was not met in the time there was; to bring it over alone would make two of it."""
     session.looks_for(MANY % (12 * OBJECTS))

@@ -23,6 +23,7 @@ def locations(text: str) -> set[Location]:
     return {Location(each if ":" in each or each == "*" else f"name:{each}") for each in text.split()}
 
 
+@pytest.mark.sweep
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize(("rule", "setup", "act", "writes", "reads", "untouched"), TRAPS)
 def test_what_changes_is_seen(

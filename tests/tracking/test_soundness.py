@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -109,6 +110,7 @@ def values(namespace: dict[str, object]) -> dict[str, object]:
     return {key: seen(value, {}) for key, value in user.items() if not isinstance(value, types.ModuleType)}
 
 
+@pytest.mark.slow
 @relaxed
 @given(program)
 def test_every_change_is_written(in_process: Callable, cells: list[str]) -> None:
@@ -123,6 +125,7 @@ def test_every_change_is_written(in_process: Callable, cells: list[str]) -> None
         before = after
 
 
+@pytest.mark.slow
 @relaxed
 @given(program)
 def test_what_was_not_read_does_not_matter(in_process: Callable, cells: list[str]) -> None:
@@ -156,6 +159,7 @@ def written(trace: StepTrace) -> set[Location]:
     return {each for each in trace.writes if kind_of(each) != "file"}
 
 
+@pytest.mark.slow
 @relaxed
 @given(program)
 def test_equal_states_have_equal_versions(in_process: Callable, cells: list[str]) -> None:

@@ -175,6 +175,7 @@ DTYPES = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_any_array_comes_back_equal(data: st.DataObject) -> None:

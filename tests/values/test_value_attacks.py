@@ -527,6 +527,7 @@ REGION = (
 )
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("reason", "header"), ATTACKS.values(), ids=ATTACKS)
 def test_an_attack_is_refused(reason: str, header: bytes | Callable[[], bytes]) -> None:
     """Whatever it is, it ends in MalformedValueError, for the reason that is meant, and soon."""

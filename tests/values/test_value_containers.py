@@ -122,6 +122,7 @@ def test_a_cycle_through_a_dict_and_its_key() -> None:
     assert found["self"][0] is found
 
 
+@pytest.mark.slow
 def test_nesting_has_no_limit() -> None:
     """Fifty thousand levels take memory, not stack."""
     value: list[Any] = []

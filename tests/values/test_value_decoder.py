@@ -91,6 +91,7 @@ def test_an_error_of_the_reader_s_class_is_contained() -> None:
         load(header, classes=[Key])
 
 
+@pytest.mark.slow
 def test_the_collector_rests_while_much_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would go through all that again and again, and hold up all threads. It is on again when the last is done."""
     seen: list[bool] = []

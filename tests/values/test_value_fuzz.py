@@ -51,6 +51,7 @@ def test_random_bytes(header: bytes, region: bytes) -> None:
     attempt(header, region)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(JSON, st.lists(JSON, max_size=4), st.binary(max_size=50))
 def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
@@ -58,6 +59,7 @@ def test_random_json(root: object, nodes: list[object], region: bytes) -> None:
     attempt(json.dumps([1, root, nodes]).encode(), region)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_broken_encodings(seed: int) -> None:
     """Valid encodings of every kind, with parts changed; used afterwards as a reader would. Nothing crashes."""
@@ -75,6 +77,7 @@ def test_broken_encodings(seed: int) -> None:
     assert result["slowest"] < 5.0
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "header",
     [

@@ -199,6 +199,7 @@ COLUMNS = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(pdst.data_frames(COLUMNS), st.lists(st.integers(0, 4), max_size=6), st.slices(5))
 def test_any_frame_comes_back_equal(frame: Any, order: list[int], rows: slice) -> None:

@@ -16,6 +16,7 @@ BUDGET = 5 * 2**20
 """Bytes for warden and worker of an additional idle jail, before the namespace itself."""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="a warden lets nobody but root look into it")
 def test_memory_of_an_additional_jail(
     start_jail: StartJail, record_property: Callable[[str, object], None]

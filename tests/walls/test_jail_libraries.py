@@ -91,6 +91,7 @@ DISTRIBUTIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("what", AT_EVERY_LEVEL)
 def test_it_works_at_every_level(jail: Jail, what: str) -> None:
     """Whatever the filter, Landlock and the limits refuse, they don't refuse this."""

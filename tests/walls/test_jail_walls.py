@@ -252,6 +252,7 @@ with open('/proc/self/mem', 'rb', 0) as memory:
 result = len(found)"""
 
 
+@pytest.mark.slow
 def test_a_policy_s_environment_is_not_in_another_jail_s_memory(start_jail: StartJail, level: str) -> None:
     """Jails are forks of one process; what it had read for one of them, the next could find in its memory."""
     one = start_jail(level, env={"SECRET": "canary-123456789012"})

@@ -64,6 +64,7 @@ def test_an_attempt_that_dies() -> None:
 COVERED = "mount -t tmpfs none /proc/fs && exec {python} -c {code}"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root to cover a part of /proc")
 def test_a_covered_proc_leaves_no_strict() -> None:
     """As in most containers: the kernel then refuses a jail its own `/proc`, and `auto` takes the next level."""

@@ -133,6 +133,7 @@ for _ in range(4):
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("end", ["hang-up", "exit", "killed warden"])
 def test_what_forks_for_ever_ends_with_the_jail(level: str, start_jail: StartJail, end: str) -> None:
     """Processes that never stand still: each is gone, and its child there, before a list of them is read."""

@@ -41,6 +41,7 @@ def test_facts(client: ZygoteClient) -> None:
     assert client.isolation in ("strict", "landlock")
 
 
+@pytest.mark.slow
 def test_starts_from_many_threads(client: ZygoteClient) -> None:
     """A hundred at once: each gets a jail of its own."""
     with ThreadPoolExecutor(100) as pool:
@@ -65,6 +66,7 @@ def test_a_dead_zygote_is_replaced(client: ZygoteClient) -> None:
         assert first != zygote_pid(client)
 
 
+@pytest.mark.slow
 def test_a_zygote_that_dies_during_starts(client: ZygoteClient) -> None:
     """Every start either succeeds or raises UnavailableError; none hangs; afterwards all is well."""
     client.facts  # noqa: B018  (wait until it is ready)
@@ -94,6 +96,7 @@ def test_closing_ends_all_jails(client: ZygoteClient) -> None:
             Jail(client, POLICY)
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_client_has_a_zygote_of_its_own(client: ZygoteClient) -> None:
     """It neither speaks through its parent's socket nor ends its parent's zygote."""
     with Jail(client, POLICY) as jail:
@@ -217,6 +220,7 @@ def test_a_policy_must_fit(client: ZygoteClient) -> None:
         client.start_jail(SandboxPolicy(preload=("json",)), nowhere)
 
 
+@pytest.mark.slow
 def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
     """A process with threads cannot be forked safely: the error names the module."""
     (tmp_path / "threaded_module.py").write_text(

@@ -83,6 +83,7 @@ def values_of(field: FieldDescriptor) -> st.SearchStrategy[Any] | None:
 WITH_TEXT = [kind for kind in kinds() if any(values_of(field) is not None for field in kind.fields)]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("kind", WITH_TEXT, ids=lambda kind: kind.full_name)
 def test_every_text_of_every_message(kind: Descriptor) -> None:
     """It is made, sent and read back; what UTF-8 can write arrives as it was."""

@@ -65,6 +65,10 @@ class KeptRuntime:
         """Key of the one that was begun last."""
         self._over: Callable[[], None] | None = None
         """Called when that is settled."""
+        self._telling = threading.Lock()
+        self._left = False
+        """Whether the places are another's: what is heard from here on changes nothing in the keeper. The end of a
+        jail is heard after its runtime was closed, when there may be another runtime of the same name."""
         self._journal = Journal(file, policy.output_bytes, self._hand_journal, self._give_up)
 
     @classmethod
@@ -253,12 +257,14 @@ class KeptRuntime:
         self._over = over
 
     def close(self) -> None:
+        self._leave_places()
         with suppress(UnavailableError):  # then nothing is kept
             for key in self._keeper.keys(self._place):
                 self._keeper.drop(key)
         self.leave()
 
     def leave(self) -> None:
+        self._leave_places()
         with self._lock:
             self._jails.clear()
             injections = list(self._injections.values())
@@ -300,14 +306,22 @@ class KeptRuntime:
     def _put_channel(self, number: int, ends: tuple[socket.socket, socket.socket]) -> None:
         self._put(f"hosts/{number}", b"", [end.fileno() for end in ends])
 
+    def _leave_places(self) -> None:
+        with self._telling:
+            self._left = True
+
     def _put(self, what: str, record: bytes, descriptors: Sequence[int]) -> None:
         try:
-            self._keeper.put_soon(self._place + what, record, descriptors)
+            with self._telling:
+                if not self._left:
+                    self._keeper.put_soon(self._place + what, record, descriptors)
         except UnavailableError as error:
             _log.warning("%s%s is not kept for a successor: %s", self._place, what, error)
 
     def _drop(self, what: str) -> None:
         try:
-            self._keeper.drop_soon(self._place + what)
+            with self._telling:
+                if not self._left:
+                    self._keeper.drop_soon(self._place + what)
         except UnavailableError as error:
             _log.warning("%s%s could not be dropped: %s", self._place, what, error)
