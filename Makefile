@@ -24,14 +24,17 @@ SOURCES := $(wildcard platform workers security protos tests examples benchmarks
 help:
 	@sed -n 's/^#   //p' Makefile
 
+# What tests and the demo use of Cenote's extras.
+EXTRAS := data,mcp,models,platform,postgresql
+
 environment:
-	@scripts/environment $(VENV) $(PYTHON) data
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS)
 
 environment-test:
-	@scripts/environment $(VENV) $(PYTHON) data test
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS) test
 
 environment-check:
-	@scripts/environment $(VENV) $(PYTHON) data test check
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS) test check
 
 demo: environment
 	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
@@ -46,7 +49,7 @@ PEERS_PYTHON ?= python3.12
 PEERS := .venv-peers
 
 test-peers:
-	@scripts/environment $(PEERS) $(PEERS_PYTHON) data test peers
+	@scripts/environment $(PEERS) $(PEERS_PYTHON) $(EXTRAS) test peers
 	@$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 	@$(PEERS)/bin/python -m tests.peers.driven
 

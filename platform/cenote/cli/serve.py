@@ -16,6 +16,7 @@ from cenote.cli.policy_options import add_policy_options, policy_from
 from cenote.runtime.remote.address import TOKEN, destination, token_file
 from cenote.terminal.screen import Screen
 from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.extras import importing
 from cenote_security.secret_files import kept_secret
 
 if TYPE_CHECKING:
@@ -48,12 +49,10 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def handle(arguments: argparse.Namespace) -> int:
-    try:
+    with importing("HTTP", "http"):
         import uvicorn
 
         from cenote.doors.http_app import LOOPBACK, http_app
-    except ImportError as error:
-        raise UnavailableError(f"HTTP is not installed here: pip install 'cenote[http]' ({error})") from None
     _check(arguments)
     listening = _listen(arguments.host, arguments.port)
     callers, token = _callers(arguments)

@@ -43,6 +43,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
+from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
 
 DOOR: Final = "http"
@@ -197,14 +198,10 @@ class McpEndpoint:
             ready.set_exception(error)
 
     def _made(self) -> tuple[Any, ASGIApp]:
-        try:
+        with importing("MCP", "mcp"):
             from mcp.server.transport_security import TransportSecuritySettings
 
             from cenote.doors.mcp_server import Context, mcp_server
-        except ImportError as error:
-            raise UnavailableError(
-                f"MCP is not installed here: pip install 'cenote[mcp]' ({error})"
-            ) from None
 
         async def runtimes_of(context: Context) -> OpenRuntimes:
             assert isinstance(context.request, Request), "over HTTP, each call has a request"
