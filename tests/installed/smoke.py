@@ -16,10 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
+from tests.fakes.openai_server import OpenAIServer, answer
 
 from cenote import CaveAgent, OpenAIServerModel, PythonRuntime, SkillDiscovery, Variable
 from cenote.errors import CenoteError
-from tests.fakes.openai_server import OpenAIServer, answer
 
 COMMAND = [sys.executable, "-m", "cenote"]
 
