@@ -117,6 +117,8 @@ def show(running: Running, screen: Screen, *, as_json: bool) -> None:
     screen.line(f"  export {ADDRESS}={running.address}")
     if running.authority:
         screen.line(f"  export {AUTHORITY}={running.authority}")
+    if running.http:
+        screen.line(f"HTTP clients, E2B's and MCP's find it at {running.http}")
     if running.elsewhere:
         screen.line(f"other machines reach it at {running.elsewhere}")
     screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")

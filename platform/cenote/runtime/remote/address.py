@@ -23,6 +23,7 @@ WAIT: Final = "CENOTE_WAIT"
 """Seconds for which clients wait for a platform that does not answer and was there before."""
 
 PORT: Final = 8470
+HTTP_PORT: Final = 8480
 DEFAULT_WAIT: Final = 30.0
 
 
