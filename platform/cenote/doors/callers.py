@@ -23,6 +23,11 @@ RECHECK: Final = 30.0
 """Seconds after which a platform is asked again whether a token is good."""
 
 
+def is_token(text: str) -> bool:
+    """Whether it may be one: others cannot even be asked about."""
+    return text != "" and text.isascii() and text.isprintable()
+
+
 class Callers(Protocol):
     """All who may call."""
 

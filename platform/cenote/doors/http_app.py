@@ -1,7 +1,7 @@
 """One HTTP application for all doors that speak it: Cenote's own interface with its OpenAPI document, and MCP.
 
-Each request names a token, but for `/healthz`, `/readyz` and `/openapi.json`. Names in `Host` and `Origin` are checked, so that
-no page of a browser reaches a server on the loopback.
+Each request names a token, but for `/healthz`, `/readyz` and `/openapi.json`. Names in `Host` and `Origin`
+are checked, so that no page of a browser reaches a server on the loopback.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers
+from cenote.doors.callers import Callers, is_token
 from cenote.doors.e2b.control import E2bControl
 from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
@@ -168,7 +168,7 @@ class OriginCheck:
 def token_of(request: Request) -> str:
     """The bearer token of a request. Raises NotAuthenticatedError."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    if scheme.lower() != "bearer" or not is_token(token.strip()):
         raise NotAuthenticatedError("send a token: `Authorization: Bearer ...`")
     return token.strip()
 

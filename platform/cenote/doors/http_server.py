@@ -1,4 +1,4 @@
-"""How the HTTP application is served: its socket, its TLS, and a thread of its own where a process does other work too."""
+"""How the HTTP application is served: its socket, its TLS, a thread of its own where a process has others."""
 
 from __future__ import annotations
 

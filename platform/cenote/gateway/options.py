@@ -18,9 +18,12 @@ from cenote_worker.retention import Retention
 
 LOOPBACK: Final = "127.0.0.1"
 
-_ADDRESS: Final = re.compile(
-    r"([^\s:]+|\[[^\s\]]+\]):(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d{2}|655[0-2]\d|6553[0-5])"
-)
+_ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[^\s\]]+\]):(\d{1,5})")
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and int(found[1]) <= 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,8 @@ class PlatformOptions(Options):
     http: str = option(
         "",
         flag="http",
-        help="where HTTP clients connect, off the loopback with TLS only; by default port 8480 of the same address, or "
-        "any that is free with --port 0",
+        help="where HTTP clients connect, off the loopback with TLS only; by default port 8480 of the same address, "
+        "or any that is free with --port 0",
         metavar="HOST:PORT",
     )
     no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
@@ -143,7 +146,7 @@ class PlatformOptions(Options):
             wrong.note(UsageError("a certificate is for TLS; add --tls"))
         if self.no_http and self.http:
             wrong.note(UsageError("--http and --no-http do not go together"))
-        if isinstance(self.http, str) and self.http and not _ADDRESS.fullmatch(self.http):
+        if isinstance(self.http, str) and self.http and not _is_address(self.http):
             wrong.note(
                 UsageError(f"http is HOST:PORT, such as {LOOPBACK}:{HTTP_PORT}, not {self.http!r:.100}")
             )
