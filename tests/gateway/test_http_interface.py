@@ -118,7 +118,7 @@ def _key(client: httpx.Client) -> dict[str, str]:
     return {"X-API-Key": client.headers["authorization"].removeprefix("Bearer ")}
 
 
-@pytest.mark.parametrize("token", ["\t", "no-such-token", "cenote_" + "x" * 60, "é"])
+@pytest.mark.parametrize("token", ["no-such-token", "cenote_" + "x" * 60, "é"])
 def test_a_token_that_is_none_opens_nothing(world: World, token: str) -> None:
     """By each door that takes one."""
     headers = {"Authorization": f"Bearer {token}".encode()}

@@ -143,7 +143,7 @@ def jupyter() -> None:
 
 def postgresql() -> None:
     """The driver is there: what is missing is the server."""
-    error = _refused(PythonRuntime(history="postgresql://127.0.0.1:1/none").start)
+    error = _refused(lambda: PythonRuntime(history="postgresql://127.0.0.1:1/none").start())
     assert "refused" in str(error), error
 
 

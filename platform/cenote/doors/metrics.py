@@ -30,7 +30,7 @@ def of_platform(info: PlatformInfo, runtimes: Sequence[RuntimeInfo]) -> Iterator
     """
     states = Counter(runtime.state for runtime in runtimes)
     for state in _STATES:
-        yield Sample("runtimes", "Runtimes of the tenant.", states[state], {"state": state})  # type: ignore[index]
+        yield Sample("runtimes", "Runtimes of the tenant.", states[state], {"state": state})
     yield Sample("clients", "Clients of these runtimes.", sum(runtime.clients for runtime in runtimes))
     for node in info.nodes:
         labels = {"node": node.id}

@@ -95,7 +95,7 @@ def _context(material: Material) -> ssl.SSLContext:
         handshake.context = current
 
     outer = _made(shown)
-    outer.sni_callback = renewed  # type: ignore[assignment]  # typeshed wants an SSLSocket, asyncio gives SSLObjects
+    outer.sni_callback = renewed
     return outer
 
 

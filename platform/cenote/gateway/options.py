@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
@@ -42,14 +42,6 @@ class PlatformOptions(Options):
         at_most=65535,
         metavar="PORT",
     )
-    http: str = option(
-        "",
-        flag="http",
-        help="where HTTP clients connect, off the loopback with TLS only; by default port 8480 of the same address, "
-        "or any that is free with --port 0",
-        metavar="HOST:PORT",
-    )
-    no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
     ray_address: str | None = option(
         None,
         flag="ray-address",
@@ -135,6 +127,21 @@ class PlatformOptions(Options):
         at_least=0,
         none="ever",
     )
+
+    http: str = option(
+        "",
+        flag="http",
+        help="where HTTP clients connect, off the loopback with TLS only; by default port 8480 of the same address, "
+        "or any that is free with --port 0",
+        metavar="HOST:PORT",
+    )
+    no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
+
+    def __setstate__(self, state: list[object]) -> None:
+        """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""
+        known = fields(self)
+        for kind, value in zip(known, [*state, *(kind.default for kind in known[len(state) :])], strict=True):
+            object.__setattr__(self, kind.name, value)
 
     def __post_init__(self) -> None:
         wrong = self.checked()

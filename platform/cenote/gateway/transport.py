@@ -30,8 +30,9 @@ _WILDCARDS: Final = ("0.0.0.0", "::", "[::]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """lines: to machines. material: for TLS with clients, and credentials the same for gRPC; None for
-    none. authority: a file for them; empty where they need none of ours. certificates: those that run out some day, PEM by what people call them.
+    """lines: to machines. material: for TLS with clients, and credentials the same for gRPC; None for none.
+    authority: a file for them; empty where they need none of ours. certificates: those that run out some day, PEM by
+    what people call them.
     """
 
     lines: ComponentLines
