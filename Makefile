@@ -3,6 +3,7 @@
 #   make demo                      agents at work on real data in jails, offline
 #   make demo MODEL=openai/gpt-5   the same task on a real model
 #   make test                      the test suite; test-long adds the tests that take minutes
+#   make test-installed            the wheel and each extra alone, in environments of their own (EXTRAS_TRIED chooses some)
 #   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
 #   make bench                     benchmarks against other runtimes (own environment)
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-peers check lint format types imports dead spelling dependencies generated bench clean
+.PHONY: help demo test test-long test-installed test-peers check lint format types imports dead spelling dependencies generated bench clean
 .PHONY: environment environment-test environment-check
 
 help:
@@ -44,6 +45,12 @@ test: environment-test
 
 test-long: environment-test
 	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --long $(ARGS)
+
+# Some minutes for all; each extra is downloaded anew.
+EXTRAS_TRIED ?= base models platform http e2b mcp jupyter postgresql s3 data
+
+test-installed: environment-test
+	@$(BIN)/python -m tests.installed.run $(EXTRAS_TRIED)
 
 PEERS_PYTHON ?= python3.12
 PEERS := .venv-peers
