@@ -4,6 +4,7 @@
 #   make demo MODEL=openai/gpt-5   the same task on a real model
 #   make test                      the quick tests: what a change needs, in minutes
 #   make test-all                  all of them, as CI does; test-long adds those that take minutes each
+#   make test-installed            the wheel and each extra alone, in environments of their own (EXTRAS_TRIED chooses some)
 #   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
 #   make image                     builds the compiled file twice: the same as the installed one (own environment)
@@ -21,20 +22,23 @@ BIN := $(VENV)/bin
 SOURCES := $(wildcard platform workers security protos tests examples benchmarks scripts)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-long test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
+.PHONY: help demo test test-all test-long test-installed test-peers check lint format types imports dead spelling dependencies generated docs image bench clean
 .PHONY: environment environment-test environment-check
 
 help:
 	@sed -n 's/^#   //p' Makefile
 
+# What tests and the demo use of Cenote's extras.
+EXTRAS := data,mcp,models,platform,postgresql
+
 environment:
-	@scripts/environment $(VENV) $(PYTHON) data
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS)
 
 environment-test:
-	@scripts/environment $(VENV) $(PYTHON) data test
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS) test
 
 environment-check:
-	@scripts/environment $(VENV) $(PYTHON) data test check
+	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS) test check
 
 demo: environment
 	@$(BIN)/cenote demo $(if $(MODEL),--model $(MODEL))
@@ -48,11 +52,17 @@ test-all: environment-test
 test-long: environment-test
 	@$(BIN)/python -m pytest -n $$(($(JOBS) + 1)) --again --long $(ARGS)
 
+# Some minutes for all; each extra is downloaded anew.
+EXTRAS_TRIED ?= base models platform http e2b mcp jupyter postgresql s3 data
+
+test-installed: environment-test
+	@$(BIN)/python -m tests.installed.run $(EXTRAS_TRIED)
+
 PEERS_PYTHON ?= python3.12
 PEERS := .venv-peers
 
 test-peers:
-	@scripts/environment $(PEERS) $(PEERS_PYTHON) data test peers
+	@scripts/environment $(PEERS) $(PEERS_PYTHON) $(EXTRAS) test peers
 	@$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 	@$(PEERS)/bin/python -m tests.peers.driven
 

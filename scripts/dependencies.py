@@ -1,14 +1,22 @@
 """Prints what `pyproject.toml` here asks for, one requirement a line. The argument names extras, with commas between.
 
+An extra that names others of this project stands for them.
+
 For the Dockerfile, which installs it before the code: pip installs a project's dependencies only with the project.
 """
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
-extras = [extra.strip() for extra in sys.argv[1].split(",") if extra.strip()]
-print(*project["dependencies"], sep="\n")
-for extra in extras:
-    print(*project["optional-dependencies"][extra], sep="\n")
+wanted = [extra.strip() for extra in sys.argv[1].split(",") if extra.strip()]
+requirements = dict.fromkeys(project["dependencies"])  # each one once, in order
+for extra in wanted:  # grows meanwhile
+    for requirement in project["optional-dependencies"][extra]:
+        if own := re.fullmatch(rf"{project['name']}\[(.+)\]", requirement):
+            wanted += [other for other in own[1].split(",") if other not in wanted]
+        else:
+            requirements[requirement] = None
+print(*requirements, sep="\n")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 from cenote_security.errors import UnavailableError
+from cenote_security.extras import MissingExtraError, importing
 
 PER_MESSAGE = 3
 """Tokens around each message of a chat, beside its role and content."""
@@ -22,7 +23,12 @@ PER_REPLY = 3
 PIECE = 50_000
 """Characters encoded at once: tiktoken's regular expression overflows its stack on longer white space."""
 
+_BYTES = 3
+"""UTF-8 for a token: code and most languages have as many or more."""
+
 _DEFAULT = "cl100k_base"
+
+_TOKENIZERS = ("a tokenizer", "models")
 
 # File names are what tiktoken looks for: the SHA-1 of the address it would download from.
 _FILES = {
@@ -36,6 +42,9 @@ _FILES = {
     ),
 }
 _lock = Lock()
+
+
+Counter = Callable[[str, str | None], int]
 
 
 class ChatMessage(Protocol):
@@ -63,17 +72,29 @@ def count_tokens(text: str, model_id: str | None = None) -> int:
     return sum(len(encoder.encode_ordinary(piece)) for piece in pieces(text, PIECE))
 
 
-def count_messages(messages: Iterable[ChatMessage], model_id: str | None = None) -> int:
+def count_messages(
+    messages: Iterable[ChatMessage], model_id: str | None = None, count: Counter = count_tokens
+) -> int:
     """Tokens of a chat request with these messages."""
     return PER_REPLY + sum(
-        PER_MESSAGE + count_tokens(message.role, model_id) + count_tokens(message.content, model_id)
-        for message in messages
+        PER_MESSAGE + count(message.role, model_id) + count(message.content, model_id) for message in messages
     )
+
+
+def approximate_tokens(text: str, model_id: str | None = None) -> int:
+    """As count_tokens where the tokenizers are installed; else a third of the bytes, which is rather too many.
+
+    For budgets, and for when a conversation is made shorter: neither needs the extra `models`.
+    """
+    if _has_tokenizers():
+        return count_tokens(text, model_id)
+    return -(-len(text.encode("utf-8", "surrogatepass")) // _BYTES)
 
 
 def encoding_name(model_id: str | None) -> str:
     """Name of the encoding that fits the model best among the shipped ones."""
-    from tiktoken.model import encoding_name_for_model
+    with importing(*_TOKENIZERS):
+        from tiktoken.model import encoding_name_for_model
 
     try:
         name = encoding_name_for_model((model_id or "").rpartition("/")[2])
@@ -99,8 +120,14 @@ def pieces(text: str, size: int) -> Iterator[str]:
 
 
 @cache
+def _has_tokenizers() -> bool:
+    return all(importlib.util.find_spec(name) is not None for name in ("tiktoken", "litellm"))
+
+
+@cache
 def _encoder(name: str) -> _Encoder:
-    import tiktoken
+    with importing(*_TOKENIZERS):
+        import tiktoken
 
     folder = _shipped_folder()
     _check(folder, name)
@@ -121,9 +148,7 @@ def _encoder(name: str) -> _Encoder:
 def _shipped_folder() -> Path:
     spec = importlib.util.find_spec("litellm")  # locates the package without importing it
     if spec is None or spec.origin is None:
-        raise UnavailableError(
-            "tokens cannot be counted: litellm, which ships the tokenizers, is not installed"
-        )
+        raise MissingExtraError(*_TOKENIZERS, "No module named 'litellm'")
     return Path(spec.origin).parent / "litellm_core_utils" / "tokenizers"
 
 

@@ -24,7 +24,7 @@ from cenote.runtime import (
     verify,
 )
 from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.rules import SecurityChecker, default_rules
 from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
@@ -95,6 +95,38 @@ def test_everything_but_the_unstorable_comes_back(make_runtime: Make, folder: Pa
     )
     assert "{'x': 'int'}" == value(again, "def f(x: int): pass\nf.__annotations__")
     assert 6 == again.execute("").step
+
+
+def test_a_state_of_any_size_is_stored_and_given_to_branches(make_runtime: Make, folder: Path) -> None:
+    """Its description is larger than a packet: names and files by the thousand."""
+    runtime = make_runtime(store=folder, name="r")
+    value(runtime, "for i in range(3_000): globals()[f'name_{i}'] = i; open(f'file_{i}', 'w').close()")
+    runtime.checkpoint()
+    branch = runtime.fork()
+    with branch:
+        assert "2999" == value(branch, "name_2999")
+    runtime.close()
+    again = restored(make_runtime, folder)
+    assert "(2999, 3000)" == value(again, "import os; name_2999, len(os.listdir())")
+
+
+def test_what_a_jail_only_shows_among_its_temporary_files_is_not_stored(
+    make_runtime: Make, folder: Path, tmp_path: Path
+) -> None:
+    """Such as a Python environment that lies below `/tmp`."""
+    tmp_path.chmod(0o755)
+    (tmp_path / "large").write_bytes(os.urandom(2**20))
+    sandbox = SandboxPolicy(preload=(), mounts=[Mount(source=str(tmp_path), target="/tmp/shown")])
+    runtime = make_runtime(store=folder, name="r", sandbox=sandbox)
+    if runtime.isolation != "strict":
+        pytest.skip("only a root of its own has mounts elsewhere")
+    value(runtime, "import os; assert os.path.exists('/tmp/shown/large'); open('/tmp/own', 'w').write('own')")
+    assert runtime.checkpoint().stored < 2**20
+    runtime.close()
+    again = restored(make_runtime, folder)
+    assert "(True, False)" == value(
+        again, "import os; os.path.exists('/tmp/own'), os.path.exists('/tmp/shown/large')"
+    )
 
 
 def test_versions_of_large_arrays_come_back(make_runtime: Make, folder: Path) -> None:

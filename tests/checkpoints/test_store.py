@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from tests.checkpoints.conftest import put, store, writer_of
 
 from cenote_security.errors import UnknownEntryError, UsageError
+from cenote_security.extras import MissingExtraError
 from cenote_security.sealed import Buffer
 from cenote_worker.checkpoints import manifest as format_
 from cenote_worker.checkpoints.errors import (
@@ -181,7 +182,7 @@ def test_a_url_whose_library_is_missing_says_what_to_install(monkeypatch: pytest
         raise ImportError("Install s3fs to access S3")
 
     monkeypatch.setattr(fsspec.core, "url_to_fs", refuse)
-    with pytest.raises(UsageError, match=r"Install s3fs to access S3; pip install 'cenote\[s3\]'"):
+    with pytest.raises(MissingExtraError, match=r"s3://bucket/path is not .* 'cenote\[s3\]' \(Install s3fs"):
         CheckpointStore("s3://bucket/path")
 
 

@@ -178,7 +178,7 @@ def test_a_library_that_is_missing_is_named_with_the_way_to_get_it(
     scratch.execute("import sys; kept, sys.modules['pandas'] = sys.modules['pandas'], None")
     try:
         with pytest.raises(
-            UnavailableError, match=r"reading .*x\.csv needs .*: pip install 'cenote\[data\]'"
+            UnavailableError, match=r"what reads .*x\.csv is not .*: pip install 'cenote\[data\]'"
         ):
             load(data_file(f"data={tmp_path / 'x.csv'}"), scratch)
     finally:

@@ -98,6 +98,7 @@ def test_a_missing_library_is_named_before_anything_begins(
     monkeypatch.setattr(penguins, "LIBRARIES", ("json", "pandas_that_is_away"))
     assert 4 == main(["demo"])
     said = (
-        "cenote: error: the demo needs pandas_that_is_away, not installed here: pip install 'cenote[data]'\n"
+        "cenote: error: a library of the demo is not installed here: pip install 'cenote[data]' "
+        "(No module named 'pandas_that_is_away')\n"
     )
     assert ("", said) == capsys.readouterr()

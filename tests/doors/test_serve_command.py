@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from cenote.cli.main import main
-from cenote.cli.serve import _listen
+from cenote.doors.http_server import listen
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_answers_are_sent_at_once() -> None:
     """asyncio does so on sockets whose protocol is known; each answer waited 40 ms."""
-    with _listen("127.0.0.1", 0) as listening:
+    with listen("127.0.0.1", 0) as listening:
         assert listening.proto == socket.IPPROTO_TCP
 
 

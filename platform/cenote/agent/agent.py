@@ -465,6 +465,6 @@ def _level(given: LogLevel | int) -> LogLevel:
 
 
 def _counter(model: Model) -> Callable[[str], int]:
-    from cenote.tokens import count_tokens
+    from cenote.tokens import approximate_tokens
 
-    return partial(count_tokens, model_id=getattr(model, "model_id", None))
+    return partial(approximate_tokens, model_id=getattr(model, "model_id", None))

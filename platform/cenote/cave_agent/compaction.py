@@ -9,7 +9,7 @@ from typing import Any
 from cenote.agent import CompactionPolicy
 from cenote.cave_agent.messages import Message
 from cenote.cave_agent.models import in_cenote
-from cenote.tokens import count_tokens
+from cenote.tokens import approximate_tokens
 from cenote_security.errors import UsageError
 
 DEFAULT_CONTEXT_WINDOW = 128_000
@@ -29,7 +29,7 @@ def compact_threshold(context_window: int, output_reserve: int) -> int:
 
 def default_token_estimate(text: str) -> int:
     """Tokens of a text, by Cenote's tokenizer."""
-    return count_tokens(text)
+    return approximate_tokens(text)
 
 
 def tiktoken_estimator(encoding: str = "o200k_base") -> Callable[[str], int]:

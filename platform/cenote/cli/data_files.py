@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.extras import MissingExtraError
 
 if TYPE_CHECKING:
     from cenote.runtime import PythonRuntime, Variable
@@ -141,10 +142,9 @@ def _endings(path: Path) -> tuple[str, str]:
     return (last, Path(path.stem).suffix.lower()) if last in COMPRESSED else ("", last)
 
 
-def _failure(file: DataFile, error: ErrorInfo) -> UsageError | UnavailableError:
+def _failure(file: DataFile, error: ErrorInfo) -> UsageError | MissingExtraError:
     if error.type in ("ModuleNotFoundError", "ImportError"):
-        missing = f"reading {file.path} needs libraries that are not installed"
-        return UnavailableError(f"{missing}: pip install 'cenote[data]' ({error.message})")
+        return MissingExtraError(f"what reads {file.path}", "data", error.message)
     if error.type == "UnicodeDecodeError":
         what = f"is not in {file.encoding}" if file.encoding else "is not in UTF-8"
         return UsageError(

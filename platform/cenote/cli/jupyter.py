@@ -14,7 +14,8 @@ from cenote.cli.mcp import add_source_options, source_from
 from cenote.cli.parser import COMMAND
 from cenote.cli.policy_options import add_policy_options
 from cenote.terminal.screen import Screen
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.extras import importing
 
 _NAME = re.compile(r"[a-z0-9._-]{1,60}")
 
@@ -52,10 +53,8 @@ def handle_attach(arguments: argparse.Namespace) -> int:
 
 
 def _install(arguments: argparse.Namespace, name: str, shown: str, more: list[str]) -> int:
-    try:
+    with importing("Jupyter", "jupyter"):
         from jupyter_client.kernelspec import KernelSpecManager
-    except ImportError as error:
-        raise _missing(error) from None
     if not _NAME.fullmatch(name):
         raise UsageError(f"a kernel's name has small letters, digits, '-', '_' and '.', not {name!r:.100}")
     kernel = [sys.executable, "-m", "cenote.cli.main", "jupyter", "kernel", "-f", "{connection_file}"]
@@ -90,12 +89,10 @@ def _again(arguments: argparse.Namespace) -> list[str]:
 
 
 def handle_kernel(arguments: argparse.Namespace) -> int:
-    try:
+    with importing("Jupyter", "jupyter"):
         from ipykernel.kernelapp import IPKernelApp
 
         from cenote.doors.jupyter_kernel import CenoteKernel
-    except ImportError as error:
-        raise _missing(error) from None
     from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 
     source = source_from(arguments)
@@ -103,7 +100,3 @@ def handle_kernel(arguments: argparse.Namespace) -> int:
     CenoteKernel.name = arguments.runtime
     IPKernelApp.launch_instance(kernel_class=CenoteKernel, argv=["-f", arguments.connection])
     return ExitStatus.OK
-
-
-def _missing(error: ImportError) -> UnavailableError:
-    return UnavailableError(f"Jupyter is not installed here: pip install 'cenote[jupyter]' ({error})")

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.policy_options import add_policy_options, checker_from, policy_from
 from cenote.runtime.remote.address import destination
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -47,10 +48,8 @@ def add_source_options(parser: argparse.ArgumentParser) -> None:
 
 
 def handle(arguments: argparse.Namespace) -> int:
-    try:
+    with importing("MCP", "mcp"):
         from cenote.doors.mcp_server import serve_stdio
-    except ImportError as error:
-        raise UnavailableError(f"MCP is not installed here: pip install 'cenote[mcp]' ({error})") from None
     from cenote.doors.open_runtimes import OpenRuntimes
 
     source = source_from(arguments)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from cenote.cli.policy_options import positive_seconds
-from cenote.runtime.remote.address import DEFAULT_WAIT, Destination, destination, wait_seconds
+from cenote.runtime.remote.address import DEFAULT_WAIT, Destination, destination, require_client, wait_seconds
 from cenote.terminal.screen import Screen
 from cenote_proto.scalars import make
 from cenote_security.errors import UnavailableError
@@ -88,11 +88,12 @@ def meant(address: str | None, token: str | None = None, wait: float | None = No
     """The platform that a command is about. token, wait: see destination.
 
     One of this machine that is being started, or died and may be started again, is waited for. Raises
-    UnavailableError when none is known, UsageError.
+    UnavailableError when none is known, UsageError, MissingExtraError.
     """
     named = destination(address, token, wait)
     if named is not None:
         return named
+    require_client()
     seconds = wait_seconds() if wait is None else wait
     running = _running_here(seconds)
     here = destination(running.address, token, seconds)

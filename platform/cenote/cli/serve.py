@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
-import socket
+import ssl
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,15 +13,14 @@ from typing import TYPE_CHECKING
 from cenote.cli.exit_status import ExitStatus
 from cenote.cli.mcp import add_source_options, source_from
 from cenote.cli.policy_options import add_policy_options, policy_from
-from cenote.runtime.remote.address import TOKEN, destination, token_file
+from cenote.runtime.remote.address import HTTP_PORT, TOKEN, destination, token_file
 from cenote.terminal.screen import Screen
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.extras import importing
 from cenote_security.secret_files import kept_secret
 
 if TYPE_CHECKING:
     from cenote.doors.callers import Callers
-
-HTTP_PORT = 8480
 
 EPILOG = """Clients send `Authorization: Bearer TOKEN`: a token of the platform, or the one of this server, which is
 CENOTE_TOKEN or in the file that is named at the start. /openapi.json describes the interface, MCP clients use /mcp.
@@ -48,42 +47,34 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def handle(arguments: argparse.Namespace) -> int:
-    try:
-        import uvicorn
-
+    with importing("HTTP", "http"):
         from cenote.doors.http_app import LOOPBACK, http_app
-    except ImportError as error:
-        raise UnavailableError(f"HTTP is not installed here: pip install 'cenote[http]' ({error})") from None
+        from cenote.doors.http_server import listen, server
     _check(arguments)
-    listening = _listen(arguments.host, arguments.port)
+    tls = _tls(arguments)
+    listening = listen(arguments.host, arguments.port)
     callers, token = _callers(arguments)
     names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
-    config = uvicorn.Config(
-        http_app(callers, sorted(names), policy_from(arguments)),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        ssl_certfile=arguments.tls_cert,
-        ssl_keyfile=arguments.tls_key,
-        timeout_graceful_shutdown=5,
-    )
+    app = http_app(callers, sorted(names), policy_from(arguments))
     scheme = "https" if arguments.tls_cert else "http"
     port = listening.getsockname()[1]
     Screen().line(f"listening on {scheme}://{arguments.host}:{port}; {token}")
-    uvicorn.Server(config).run(sockets=[listening])
+    server(app, tls).run([listening])
     return ExitStatus.OK
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    """Taken before anything else, so that a client that reads the line can connect. Raises UnavailableError."""
+def _tls(arguments: argparse.Namespace) -> ssl.SSLContext | None:
+    """Raises UsageError for files that are no certificate and its key."""
+    if arguments.tls_cert is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listening = socket.create_server((host, port), family=family, backlog=512)
-    except (OSError, OverflowError) as error:
-        raise UnavailableError(f"cannot listen on {host}:{port}: {error}; choose another --port") from None
-    # asyncio sends small packets at once on sockets that say that they are TCP, and `create_server` makes one that
-    # does not: each answer would wait 40 ms for an acknowledgement.
-    return socket.socket(fileno=listening.detach())
+        context.load_cert_chain(arguments.tls_cert, arguments.tls_key)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"{arguments.tls_cert} and {arguments.tls_key} are no certificate and its key: {error}"
+        ) from None
+    return context
 
 
 def _check(arguments: argparse.Namespace) -> None:

@@ -14,6 +14,7 @@ from cenote.cli.exit_status import ExitStatus
 from cenote.cli.option_flags import add_flags, given
 from cenote.runtime.remote.address import ADDRESS, AUTHORITY, token_file
 from cenote.terminal.screen import BOLD, Screen
+from cenote_security.extras import require
 from cenote_worker.wire.channels import ENVIRONMENT
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def handle(arguments: argparse.Namespace) -> int:
     screen = Screen()
     options = options_from(arguments)
+    require("the platform", "platform", "grpc", *(() if options.without_ray else ("ray",)))
     _keep_database(options, arguments.database)
     screen.progress("starting the platform")
     if arguments.foreground:
@@ -115,6 +117,8 @@ def show(running: Running, screen: Screen, *, as_json: bool) -> None:
     screen.line(f"  export {ADDRESS}={running.address}")
     if running.authority:
         screen.line(f"  export {AUTHORITY}={running.authority}")
+    if running.http:
+        screen.line(f"HTTP clients, E2B's and MCP's find it at {running.http}")
     if running.elsewhere:
         screen.line(f"other machines reach it at {running.elsewhere}")
     screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")

@@ -9,6 +9,7 @@ from cenote.data.runner import FORMATS, BatchFormat, BatchRunner, error_columns
 from cenote.data.schemas import Agreed, Agreement
 from cenote.runtime.references import ObjectReference
 from cenote_security.errors import UsageError
+from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
 
 if TYPE_CHECKING:
@@ -50,8 +51,9 @@ def map_batches(
 
     Values of Ray's tensor columns arrive as lists. Raises UsageError for what is none of these.
     """
-    import ray
-    from ray.data import ActorPoolStrategy
+    with importing("what works through Ray's datasets", "platform,data"):
+        import ray
+        from ray.data import ActorPoolStrategy
 
     policy = SandboxPolicy() if sandbox is None else sandbox
     if batch_format not in FORMATS:

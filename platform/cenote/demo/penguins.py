@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 
 from cenote import tokens
@@ -15,7 +14,8 @@ from cenote.demo.mending import show_mending
 from cenote.demo.team import Models, Team, open_team
 from cenote.models import LiteLLMModel, ScriptedModel
 from cenote.terminal.screen import BOLD, DIM, Screen
-from cenote_security.errors import UnavailableError, UnknownNameError, UsageError
+from cenote_security.errors import UnknownNameError, UsageError
+from cenote_security.extras import require
 from cenote_worker.results import VariableInfo
 
 LIBRARIES = ("numpy", "pandas", "matplotlib")
@@ -32,7 +32,7 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
 
     Then patches an analysis and has it crash. Puts the figure into `folder`. True when the agents answered and left
     findings and a figure, the patch was applied, and the crash took nothing with it.
-    Raises UsageError when the folder cannot be written, and UnavailableError without the libraries that the demo
+    Raises UsageError when the folder cannot be written, and MissingExtraError without the libraries that the demo
     uses, before any model is asked; and what models and jails raise.
     """
     need_libraries()
@@ -55,11 +55,8 @@ def run_demo(screen: Screen, *, model: str | None, folder: Path) -> bool:
 
 
 def need_libraries() -> None:
-    """Raises UnavailableError for libraries that the demo's code uses and that are not installed."""
-    if missing := [name for name in LIBRARIES if find_spec(name) is None]:
-        raise UnavailableError(
-            f"the demo needs {', '.join(missing)}, not installed here: pip install 'cenote[data]'"
-        )
+    """Raises MissingExtraError for libraries that the demo's code uses and that are not installed."""
+    require("a library of the demo", "data", *LIBRARIES)
 
 
 def choose_models(name: str | None) -> Models:
@@ -114,7 +111,7 @@ def print_ledger(team: Team, screen: Screen) -> None:
     screen.line()
     for line in transfer_table(handovers(team)):
         screen.line(line)
-    as_text = tokens.count_tokens(read_csv_bytes().decode())
+    as_text = tokens.approximate_tokens(read_csv_bytes().decode())
     screen.line(f"As text, the raw table alone is {as_text:,} tokens each time that it is sent.", DIM)
 
 

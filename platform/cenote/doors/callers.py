@@ -7,11 +7,12 @@ import hashlib
 import hmac
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cenote.connection import Platform
+from cenote.doors.metrics import Sample, of_platform
 from cenote.doors.open_runtimes import OpenRuntimes
 from cenote_security.errors import NotAuthenticatedError, RejectedError
 
@@ -22,11 +23,19 @@ RECHECK: Final = 30.0
 """Seconds after which a platform is asked again whether a token is good."""
 
 
+def is_token(text: str) -> bool:
+    """Whether it may be one: others cannot even be asked about."""
+    return text != "" and text.isascii() and text.isprintable()
+
+
 class Callers(Protocol):
     """All who may call."""
 
     async def runtimes(self, token: str) -> OpenRuntimes:
         """Those of the token's holder. Raises RejectedError for one that is not good, UnavailableError."""
+
+    async def samples(self, token: str) -> Iterable[Sample]:
+        """What there is to count, for the token's holder. Raises what `runtimes` does."""
 
     async def close(self) -> None:
         """Lets go of all runtimes."""
@@ -43,6 +52,10 @@ class OneCaller:
         if not hmac.compare_digest(self._token, token.encode()):
             raise NotAuthenticatedError("the token is not the one of this server")
         return self._runtimes
+
+    async def samples(self, token: str) -> Iterable[Sample]:
+        names = (await self.runtimes(token)).names
+        return [Sample("runtimes", "Runtimes that are open.", len(names), {"state": "ready"})]
 
     async def close(self) -> None:
         await self._runtimes.close()
@@ -87,6 +100,10 @@ class PlatformCallers:
         for one in quiet:
             await one.runtimes.close()
         return known.runtimes
+
+    async def samples(self, token: str) -> Iterable[Sample]:
+        platform = self._connected(token)
+        return await asyncio.to_thread(lambda: of_platform(platform.describe(), platform.runtimes()))
 
     async def close(self) -> None:
         while self._known:

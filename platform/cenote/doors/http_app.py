@@ -1,14 +1,14 @@
 """One HTTP application for all doors that speak it: Cenote's own interface with its OpenAPI document, and MCP.
 
-Each request names a token, but for `/healthz` and `/openapi.json`. Names in `Host` and `Origin` are checked, so that
-no page of a browser reaches a server on the loopback.
+Each request names a token, but for `/healthz`, `/readyz` and `/openapi.json`. Names in `Host` and `Origin`
+are checked, so that no page of a browser reaches a server on the loopback.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, Final
@@ -22,12 +22,13 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from cenote.doors.callers import Callers
+from cenote.doors.callers import Callers, is_token
 from cenote.doors.e2b.control import E2bControl
 from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes
 from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
+from cenote.doors.metrics import CONTENT_TYPE, Sample, exposition
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
 from cenote.doors.openapi import openapi
 from cenote_security.errors import (
@@ -43,6 +44,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
+from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
 
 DOOR: Final = "http"
@@ -69,14 +71,40 @@ _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
 log = logging.getLogger("cenote.http")
 
 
+async def _always_ready() -> Mapping[str, object]:
+    return {"ready": True, "causes": []}
+
+
 def http_app(
-    callers: Callers, hosts: Sequence[str] = LOOPBACK, policy: SandboxPolicy | None = None
+    callers: Callers,
+    hosts: Sequence[str] = LOOPBACK,
+    policy: SandboxPolicy | None = None,
+    health: Callable[[], Awaitable[Mapping[str, object]]] = _always_ready,
 ) -> Starlette:
-    """hosts: the names by which clients reach it. policy: of E2B's sandboxes."""
+    """hosts: the names by which clients reach it. policy: of E2B's sandboxes. health: `ready`, and `causes` for which
+    it is not.
+    """
+
+    async def healthz(_: Request) -> Response:
+        """Alive, whatever else is the matter: probes that start a server again ask this."""
+        return JSONResponse({"status": "ok", "version": version("cenote"), **await health()})
+
+    async def readyz(_: Request) -> Response:
+        found = await health()
+        return JSONResponse(found, 200 if found["ready"] else 503)
+
+    async def metrics(request: Request) -> Response:
+        samples = [*await callers.samples(token_of(request))]
+        samples.append(Sample("ready", "Whether it can be used.", bool((await health())["ready"])))
+        samples.append(Sample("info", "What runs.", 1, {"version": version("cenote")}))
+        return Response(exposition(samples), media_type=CONTENT_TYPE)
+
     sandboxes = E2bSandboxes(policy or SandboxPolicy())
     logging.getLogger("uvicorn.error").addFilter(_is_meant)
     routes: list[BaseRoute] = [
-        Route("/healthz", _health),
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
         Route("/openapi.json", _document),
         *(_route(operation, callers) for operation in OPERATIONS),
         *E2bControl(callers, sandboxes).routes(),
@@ -140,7 +168,7 @@ class OriginCheck:
 def token_of(request: Request) -> str:
     """The bearer token of a request. Raises NotAuthenticatedError."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    if scheme.lower() != "bearer" or not is_token(token.strip()):
         raise NotAuthenticatedError("send a token: `Authorization: Bearer ...`")
     return token.strip()
 
@@ -197,14 +225,10 @@ class McpEndpoint:
             ready.set_exception(error)
 
     def _made(self) -> tuple[Any, ASGIApp]:
-        try:
+        with importing("MCP", "mcp"):
             from mcp.server.transport_security import TransportSecuritySettings
 
             from cenote.doors.mcp_server import Context, mcp_server
-        except ImportError as error:
-            raise UnavailableError(
-                f"MCP is not installed here: pip install 'cenote[mcp]' ({error})"
-            ) from None
 
         async def runtimes_of(context: Context) -> OpenRuntimes:
             assert isinstance(context.request, Request), "over HTTP, each call has a request"
@@ -216,10 +240,6 @@ class McpEndpoint:
         (route,) = server.streamable_http_app(stateless_http=True, transport_security=checks).routes
         assert isinstance(route, Route)
         return server, route.app
-
-
-async def _health(_: Request) -> Response:
-    return JSONResponse({"status": "ok", "version": version("cenote")})
 
 
 async def _document(_: Request) -> Response:

@@ -48,6 +48,11 @@ def expiry(pem: bytes) -> datetime:
     return min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(pem))
 
 
+def names_of(pem: bytes) -> list[str]:
+    """The names and addresses that a certificate is for; wildcards as they stand there."""
+    return [str(entry) for entry in _listed(_chain("", pem)[0])]
+
+
 def expires_before(pem: bytes, moment: datetime) -> bool:
     """Whether the first certificate of a PEM file is over by then."""
     return x509.load_pem_x509_certificate(pem).not_valid_after_utc <= moment

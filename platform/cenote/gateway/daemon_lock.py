@@ -22,6 +22,7 @@ class Running:
     """A platform that runs. address: for this machine; empty until it is ready. since: seconds since the epoch.
 
     elsewhere: what clients on other machines call it, if that is another address.
+    http: the URL of the HTTP application on this machine; empty without.
     authority: a file with the certificate by which clients know it; empty without TLS.
     """
 
@@ -31,6 +32,7 @@ class Running:
     relayed: bool = False
     authority: str = ""
     elsewhere: str = ""
+    http: str = ""
 
 
 class DaemonLock:

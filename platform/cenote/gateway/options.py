@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.state_folder import StateFolder
-from cenote.runtime.remote.address import PORT
+from cenote.runtime.remote.address import HTTP_PORT, PORT
 from cenote_security.errors import UsageError
-from cenote_security.loopback import is_loopback
+from cenote_security.loopback import host_of, is_loopback
 from cenote_security.options import Options, option
 from cenote_security.size import Size, parse_size
 from cenote_worker.retention import Retention
 
 LOOPBACK: Final = "127.0.0.1"
+
+_ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[^\s\]]+\]):(\d{1,5})")
+
+
+def _is_address(text: str) -> bool:
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and int(found[1]) <= 65535
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +128,21 @@ class PlatformOptions(Options):
         none="ever",
     )
 
+    http: str = option(
+        "",
+        flag="http",
+        help="where HTTP clients connect, off the loopback with TLS only; by default port 8480 of the same address, "
+        "or any that is free with --port 0",
+        metavar="HOST:PORT",
+    )
+    no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
+
+    def __setstate__(self, state: list[object]) -> None:
+        """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""
+        known = fields(self)
+        for kind, value in zip(known, [*state, *(kind.default for kind in known[len(state) :])], strict=True):
+            object.__setattr__(self, kind.name, value)
+
     def __post_init__(self) -> None:
         wrong = self.checked()
         if self.without_ray and self.ray_address is not None:
@@ -128,13 +151,31 @@ class PlatformOptions(Options):
             wrong.note(UsageError("a certificate and its key go together: give both, or neither"))
         if self.certificate is not None and not self.tls:
             wrong.note(UsageError("a certificate is for TLS; add --tls"))
-        if not self.tls and isinstance(self.host, str) and not is_loopback(self.host):
+        if self.no_http and self.http:
+            wrong.note(UsageError("--http and --no-http do not go together"))
+        if isinstance(self.http, str) and self.http and not _is_address(self.http):
             wrong.note(
-                UsageError(
-                    f"{self.host} can be reached from other machines, where no token goes in the clear; add --tls"
-                )
+                UsageError(f"http is HOST:PORT, such as {LOOPBACK}:{HTTP_PORT}, not {self.http!r:.100}")
             )
+        for host in {
+            self.host,
+            host_of(self.http) if isinstance(self.http, str) and self.http else self.host,
+        }:
+            if not self.tls and isinstance(host, str) and not is_loopback(host):
+                wrong.note(
+                    UsageError(
+                        f"{host} can be reached from other machines, where no token goes in the clear; add --tls"
+                    )
+                )
         wrong.raise_all()
+
+    @property
+    def http_address(self) -> tuple[str, int]:
+        """Where HTTP is served, if it is; port 0 for any that is free."""
+        if not self.http:
+            return self.host, HTTP_PORT if self.port else 0
+        host, _, port = self.http.rpartition(":")
+        return host, int(port)
 
     @property
     def relayed(self) -> bool:

@@ -20,6 +20,7 @@ from cenote.gateway.daemon_lock import DaemonLock, Running
 from cenote.gateway.end_signal import EndSignal
 from cenote.gateway.first_token import leave_token
 from cenote.gateway.health import Condition, Health, platform_checks
+from cenote.gateway.http_interface import HttpInterface
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
@@ -67,6 +68,7 @@ def platform(
         lock.write(running)
         check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
+        http = None if options.no_http else opened.enter_context(HttpInterface(options, secured.material))
         stores = opened.enter_context(Stores(options.state, _states(options), audit_keep=options.audit_keep))
         ending = threading.Event()
         nodes = opened.enter_context(_nodes(options, stores, secured.lines, ending))
@@ -99,6 +101,9 @@ def platform(
         opened.callback(server.settle)
         here, elsewhere = called(options.host, server.start())
         running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
+        if http is not None:
+            opened.callback(http.close)  # before the server that it calls
+            running = replace(running, http=http.start(running, server.condition))
         for loops in (team_loops, job_loops):
             loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())

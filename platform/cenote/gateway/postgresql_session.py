@@ -16,18 +16,15 @@ from typing import Any, Final
 from cenote.gateway.errors import DatabaseUnavailableError, DuplicateRowError
 from cenote.gateway.line_watch import LineWatch
 from cenote.gateway.session import Value
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UsageError
+from cenote_security.extras import importing
 from cenote_worker.patient_wait import PatientWait
 
-try:
+with importing("a driver for records in PostgreSQL", "postgresql"):
     import psycopg
     from psycopg import errors
     from psycopg.conninfo import conninfo_to_dict
     from psycopg.rows import DictRow, dict_row
-except ImportError as error:
-    raise UnavailableError(
-        f"records in PostgreSQL need psycopg, which cannot be had here ({error}): pip install 'cenote[postgresql]'"
-    ) from None
 
 PATIENCE: Final = 20.0
 """Seconds for one answer of the server's."""

@@ -22,7 +22,7 @@ from cenote.gateway.client_ways import ClientWays
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.creations import Creations
 from cenote.gateway.forks import Forks
-from cenote.gateway.health import LOOK_EVERY, SERVICE, Health, platform_checks
+from cenote.gateway.health import LOOK_EVERY, SERVICE, Condition, Health, platform_checks
 from cenote.gateway.heartbeat import BEAT_EVERY
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.service import JobService
@@ -126,6 +126,11 @@ class GatewayServer:
             raise UnavailableError(f"{error} with --port") from None
         self._thread.carry_out(self._look_after_all(former))
         return address
+
+    async def condition(self) -> Condition:
+        """Whether the platform can be used now, for other loops than its own."""
+        asked = asyncio.run_coroutine_threadsafe(self._health.condition(), self._thread.loop)
+        return await asyncio.wrap_future(asked)
 
     def settle(self) -> None:
         """Before the end: puts on record what was done until now, unless that takes too long."""

@@ -18,7 +18,7 @@ from cenote.gateway.options import PlatformOptions
 from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
 from cenote_security.certificates import TlsMaterial
 from cenote_security.errors import CenoteError
-from cenote_worker.serving.secured import for_clients
+from cenote_worker.serving.secured import Material, for_clients
 
 log = logging.getLogger("cenote.gateway")
 
@@ -30,11 +30,13 @@ _WILDCARDS: Final = ("0.0.0.0", "::", "[::]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """lines: to machines. credentials: for clients, None for none. authority: a file for them; empty where they need
-    none of ours. certificates: those that run out some day, PEM by what people call them.
+    """lines: to machines. material: for TLS with clients, and credentials the same for gRPC; None for none.
+    authority: a file for them; empty where they need none of ours. certificates: those that run out some day, PEM by
+    what people call them.
     """
 
     lines: ComponentLines
+    material: Material | None = None
     credentials: grpc.ServerCredentials | None = None
     authority: str = ""
     certificates: Callable[[], dict[str, bytes]] = dict
@@ -59,6 +61,7 @@ def transport(options: PlatformOptions) -> Transport:
 
     return Transport(
         lines=lines,
+        material=shown.material,
         credentials=for_clients(shown.material),
         authority=authority,
         certificates=certificates,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from cenote.jobs.errors import BadLine, BadTasksError
-from cenote.jobs.job import Job
-from cenote.jobs.jobs import Jobs
-from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
-from cenote.platform_team import ModelSpec
+from cenote_security.extras import importing
+
+with importing("the platform's client", "platform"):
+    from cenote.jobs.errors import BadLine, BadTasksError
+    from cenote.jobs.job import Job
+    from cenote.jobs.jobs import Jobs
+    from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
+    from cenote.platform_team import ModelSpec
 
 __all__ = [
     "BadLine",

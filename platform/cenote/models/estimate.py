@@ -14,7 +14,7 @@ def estimate_usage(messages: Sequence[Message], text: str, model_id: str | None 
     were closed early or broke off.
     """
     return TokenUsage(
-        prompt=tokens.count_messages(messages, model_id),
-        completion=tokens.count_tokens(text, model_id),
+        prompt=tokens.count_messages(messages, model_id, tokens.approximate_tokens),
+        completion=tokens.approximate_tokens(text, model_id),
         estimated=True,
     )

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from cenote.models.completion import Completion
 from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
+from cenote_security.extras import importing
 
 _SECRET = re.compile("KEY|TOKEN|SECRET")
 
@@ -43,7 +44,8 @@ def load() -> ModuleType:
     os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     os.environ.setdefault("LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS", "True")
     ours = "litellm" not in sys.modules
-    import litellm
+    with importing("LiteLLM", "models"):
+        import litellm
 
     litellm.suppress_debug_info = True
     litellm.disable_hf_tokenizer_download = True

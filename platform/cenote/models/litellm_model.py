@@ -16,6 +16,7 @@ from cenote.models.retry import RetryPolicy
 from cenote.models.retrying import Waits
 from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
+from cenote_security.extras import require
 
 if TYPE_CHECKING:
     from cenote.models.litellm_library import LiteLLMStream
@@ -37,6 +38,8 @@ class LiteLLMModel(RemoteModel):
     retry: when to ask again while nothing of an answer has arrived; LiteLLM's own retries are off.
     parameters: passed to LiteLLM, such as `api_base="http://..."`, `temperature=0.2`. Those whose names speak
         of keys, tokens, secrets or headers are treated as secret.
+
+    Raises UsageError, and MissingExtraError without LiteLLM; OpenAIServerModel needs none.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class LiteLLMModel(RemoteModel):
         waits: Waits | None = None,
         **parameters: object,
     ) -> None:
+        require(f"LiteLLM, which reaches the model {model_id!r:.100},", "models", "litellm")
         if own := _OWN_PARAMETERS & parameters.keys():
             raise UsageError(
                 f"these parameters are set by Cenote itself: {', '.join(sorted(own))}; "

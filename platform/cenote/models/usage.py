@@ -13,7 +13,7 @@ class TokenUsage:
 
     prompt: tokens sent, those in `cached` included. cached: the part that the server had cached.
     completion: tokens that the model wrote, hidden reasoning included where the server reports it.
-    estimated: True when any part was counted here, with a tokenizer, rather than reported by the server.
+    estimated: True when any part was counted here rather than reported by the server.
     """
 
     prompt: int = 0

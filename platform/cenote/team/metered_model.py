@@ -95,7 +95,9 @@ class MeteredModel(ReasoningModel):
         """What the call takes at most; nothing is counted where nothing is limited."""
         if not self._treasury.budget.counts_tokens:
             return TokenUsage()
-        prompt = math.ceil(tokens.count_messages(messages, self.model_id) * self._excess)
+        prompt = math.ceil(
+            tokens.count_messages(messages, self.model_id, tokens.approximate_tokens) * self._excess
+        )
         token = 0 if self._price is None else self._price.nanodollars(TokenUsage(completion=1000)) // 1000
         return TokenUsage(prompt=prompt, completion=self._treasury.budget.reserve(token))
 
@@ -144,6 +146,6 @@ class _Answer:
         """No token is shorter than a byte, so that counting can wait until it may matter."""
         if not self._reserved or self._bytes <= self._counted_at:
             return False
-        left = self._reserved - tokens.count_tokens(self.text, self._model_id)
+        left = self._reserved - tokens.approximate_tokens(self.text, self._model_id)
         self._counted_at = self._bytes + max(left, 0)
         return left < 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from urllib.parse import quote, unquote
 
 from cenote_security.errors import UnknownEntryError, UsageError
+from cenote_security.extras import MissingExtraError, importing
 from cenote_worker.checkpoints.errors import CheckpointDamagedError, NewerCheckpointError, StoreFailedError
 from cenote_worker.checkpoints.folder import Folder
 from cenote_worker.checkpoints.local_folder import SUFFIX, LocalFolder
@@ -246,13 +247,15 @@ def local_root(url: str) -> Path:
 
 
 def _remote(url: str) -> tuple[FileSystem, str]:
-    import fsspec  # takes 50 ms, and most stores are folders
+    with importing("what reaches object stores", "s3"):
+        import fsspec  # takes 50 ms, and most stores are folders
 
     try:
         system, path = fsspec.core.url_to_fs(url)
     except ImportError as error:
-        fix = "pip install 'cenote[s3]'" if url.startswith("s3://") else "install it"
-        raise UsageError(f"{url!r} takes a library that is not here: {error}; {fix}") from None
+        if url.startswith("s3://"):
+            raise MissingExtraError(f"what reaches {url}", "s3", str(error)) from None
+        raise UsageError(f"{url!r} takes a library that is not here: {error}; install it") from None
     except ValueError as error:
         raise UsageError(f"{url!r} is no store that can be used: {error}") from None
     except Exception as error:  # of the driver's own kinds, such as one for credentials that are not there

@@ -27,6 +27,7 @@ from cenote_security.errors import (
     NewerHistoryError,
     UsageError,
 )
+from cenote_security.extras import MissingExtraError
 from cenote_worker.file_systems import check_path
 from cenote_worker.history.dependencies import located, written
 from cenote_worker.history.events import Event
@@ -241,7 +242,7 @@ class HistoryStore:
         try:
             yield
         except ImportError as error:
-            reason = f"{error}; the driver of PostgreSQL comes with `pip install 'cenote[postgresql]'`"
+            reason = str(MissingExtraError("the database's driver", "postgresql", str(error)))
             raise HistoryUnavailableError(self.place, reason) from error
         except (SQLAlchemyError, OSError) as error:
             reason = str(error.__cause__ or error)

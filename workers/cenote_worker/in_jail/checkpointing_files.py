@@ -55,19 +55,27 @@ def walk(top: Path) -> Iterator[Found]:
 
 
 def walk_temporary(top: Path) -> Iterator[Found]:
-    """The same of the folder for temporary files, but for what is Cenote's or a cache there."""
+    """The same of the folder for temporary files, but for what is Cenote's or a cache there, and what a jail only
+    shows there, such as an environment that lies in a temporary folder: it is on another device.
+    """
     try:
         paths = [path for path in _paths_in(top) if path.name not in _NOT_KEPT]
+        device = top.lstat().st_dev
     except OSError:
         return
-    yield from _walk(top, paths, {}, TEMPORARY)
+    yield from _walk(top, paths, {}, TEMPORARY, device)
 
 
-def _walk(top: Path, paths: list[Path], first: _First, prefix: bytes) -> Iterator[Found]:
+def _walk(
+    top: Path, paths: list[Path], first: _First, prefix: bytes, device: int | None = None
+) -> Iterator[Found]:
+    """device: what is on another one is left out."""
     for path in paths:
         message = checkpoint_pb2.StoredFile(path=prefix + os.fsencode(path.relative_to(top)))
         inner = list[Path]()
         try:
+            if device is not None and path.lstat().st_dev != device:
+                continue
             found = _found(path, message, first)
             if message.kind == checkpoint_pb2.StoredFile.FOLDER:
                 inner = _paths_in(path)
@@ -76,7 +84,7 @@ def _walk(top: Path, paths: list[Path], first: _First, prefix: bytes) -> Iterato
         except OSError as error:
             found = Found(message, refused=error.strerror or str(error))
         yield found
-        yield from _walk(top, inner, first, prefix)
+        yield from _walk(top, inner, first, prefix, device)
 
 
 def _paths_in(folder: Path) -> list[Path]:

@@ -6,13 +6,13 @@ import decimal
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_worker.in_jail.checkpointing_groups import Grouped, PickledGroup
-from cenote_worker.in_jail.copy_trial import CopyTrial, is_hollow, told_apart
+from cenote_worker.in_jail.copy_trial import CopyTrial, is_hollow, staying_inside, told_apart
 from cenote_worker.in_jail.kernel import Kernel
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.state_index import OTHER_SHARING, Indexed, differences, fill, from_message
@@ -96,7 +96,8 @@ class StateIndexing:
         states = {**index.states(), **self._drawn}
         libraries, modules = indexer.libraries(tracker.set_in_libraries()), indexer.own_modules()
         new = [group for group in groups if not known.keys() >= set(map(name, group.names))]
-        found = self._tried(tracker, indexer, new, kept, anchor, apart=apart)
+        with staying_inside() if apart else nullcontext():
+            found = self._tried(tracker, indexer, new, kept, anchor, apart=apart)
         if apart:
             self._known.tell(found, pictures)
         found = {

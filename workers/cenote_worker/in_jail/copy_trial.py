@@ -10,8 +10,8 @@ import mmap
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from types import FrameType, ModuleType
 from typing import Any, Final
 
@@ -48,6 +48,16 @@ class _OutOfTime(BaseException):
     """Nothing that code of the user's would catch."""
 
 
+@contextmanager
+def staying_inside() -> Iterator[None]:
+    """For what may run code of the user's: rebuilding values and comparing them. The state is sent after it."""
+    audit.listen(_stay_inside)
+    try:
+        yield
+    finally:
+        audit.listen(None)
+
+
 class CopyTrial:
     """Of one state, in a process that is left to it. Not to be made in the live one."""
 
@@ -61,10 +71,9 @@ class CopyTrial:
         """By name, why it was not rebuilt here."""
 
     def carry_out(self, groups: Iterable[PickledGroup], names: Sequence[str]) -> None:
-        """Rebuilds these groups. names: all of the state, in their order."""
+        """Rebuilds these groups, in `staying_inside`. names: all of the state, in their order."""
         self.namespace["__builtins__"] = vars(sys.modules["__main__"]).get("__builtins__")
         sys.modules["__main__"] = self._module
-        audit.listen(_stay_inside)
         rebuilt = dict[str, object]()
         groups = list(groups)
         late = self._rebuild(groups, rebuilt)

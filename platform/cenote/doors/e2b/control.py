@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from cenote.doors.callers import Callers
+from cenote.doors.callers import Callers, is_token
 from cenote.doors.e2b.sandboxes import DEFAULT_TIMEOUT, E2bSandbox, E2bSandboxes
 from cenote.doors.http_api import MOST_JSON, body_of
 from cenote.doors.misfits import misfit
@@ -241,7 +241,8 @@ class E2bControl:
 def key_of(request: Request) -> str:
     """Raises NotAuthenticatedError."""
     bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-    if key := request.headers.get("x-api-key", "").strip() or bearer.strip():
+    key = request.headers.get("x-api-key", "").strip() or bearer.strip()
+    if is_token(key):
         return key
     raise NotAuthenticatedError("send a token of this server as the API key (E2B_API_KEY)")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from cenote_security.errors import UsageError
+from cenote_security.extras import require
 from cenote_security.secret_files import read_secret_file
 
 ADDRESS: Final = "CENOTE_ADDRESS"
@@ -22,6 +23,7 @@ WAIT: Final = "CENOTE_WAIT"
 """Seconds for which clients wait for a platform that does not answer and was there before."""
 
 PORT: Final = 8470
+HTTP_PORT: Final = 8480
 DEFAULT_WAIT: Final = 30.0
 
 
@@ -47,11 +49,12 @@ def destination(
 
     address: `host:port` or `host`; None for what CENOTE_ADDRESS says, `"embedded"` for this machine in any case.
     token: None for what CENOTE_TOKEN or the token file says. wait: None for what CENOTE_WAIT says.
-    Raises UsageError, SecretFileError for a token file that others can read.
+    Raises UsageError, SecretFileError for a token file that others can read, MissingExtraError.
     """
     given = address if address is not None else os.environ.get(ADDRESS) or EMBEDDED
     if given == EMBEDDED:
         return None
+    require_client()
     authority = os.environ.get(AUTHORITY, "")
     return Destination(
         _checked(given),
@@ -60,6 +63,11 @@ def destination(
         wait_seconds() if wait is None else wait,
         wait is not None or bool(os.environ.get(WAIT)),
     )
+
+
+def require_client() -> None:
+    """Raises MissingExtraError where the libraries of a platform's client are not installed."""
+    require("the platform's client", "platform", "grpc")
 
 
 def wait_seconds() -> float:

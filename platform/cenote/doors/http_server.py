@@ -1,0 +1,62 @@
+"""How the HTTP application is served: its socket, its TLS, a thread of its own where a process has others."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from typing import Final
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from cenote_security.errors import UnavailableError
+
+PATIENCE: Final = 5
+"""Seconds for requests to end when the server does."""
+
+_BACKLOG: Final = 512
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """option: what another port is chosen with. Raises UnavailableError."""
+    plain = host.strip("[]")
+    try:
+        family = socket.AF_INET6 if ":" in plain else socket.AF_INET
+        listening = socket.create_server((plain, port), family=family, backlog=_BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise UnavailableError(f"cannot listen on {host}:{port}: {error}; choose another {option}") from None
+    # asyncio sends small packets at once on sockets that say that they are TCP, and `create_server` makes one that
+    # does not: each answer would wait 40 ms for an acknowledgement.
+    return socket.socket(fileno=listening.detach())
+
+
+def server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
+    """Runs on the thread that calls its `run`, which has to be given the socket."""
+    config = uvicorn.Config(
+        app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=PATIENCE
+    )
+    config.load()
+    config.ssl = tls
+    return uvicorn.Server(config)
+
+
+class HttpThread:
+    """A server on a thread of its own."""
+
+    def __init__(self, app: ASGIApp, listening: socket.socket, tls: ssl.SSLContext | None = None) -> None:
+        """listening: taken over."""
+        self._server = server(app, tls)
+        self._listening = listening
+        self._thread = threading.Thread(
+            target=self._server.run, args=([listening],), name="cenote-http", daemon=True
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends requests that go on, after some patience, and the thread."""
+        self._server.should_exit = True
+        self._thread.join(2 * PATIENCE)
+        self._listening.close()

@@ -1,0 +1,89 @@
+"""Builds the wheel, installs it with each extra alone in an environment of its own, and tries it there.
+
+    python -m tests.installed.run [EXTRA...]     e.g. base platform; without a name, all that there are
+
+Run from the root of the repository, in an environment that has hatchling and pip. It prints what each installation
+takes on disk. Exit status 1: something does not work, or the base has more than its goal.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from pathlib import Path
+
+from tests.installed.smoke import CHECKS
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MOST_BYTES = 100 * 10**6
+MOST_PACKAGES = 20
+"""Of the base, with Cenote itself and compiled."""
+
+
+def main(extras: list[str]) -> int:
+    with tempfile.TemporaryDirectory(prefix="cenote-installed-") as folder:
+        wheel = _built(Path(folder))
+        return max([_tried(extra, wheel, Path(folder) / extra) for extra in extras or CHECKS])
+
+
+def _built(folder: Path) -> Path:
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder], cwd=ROOT, check=True
+    )
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def _tried(extra: str, wheel: Path, folder: Path) -> int:
+    begun = time.monotonic()
+    environment = folder / "environment"
+    venv.create(environment)  # without pip, which is no part of what is measured
+    python = environment / "bin" / "python"
+    wanted = str(wheel) if extra == "base" else f"{wheel}[{extra}]"
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--python",
+        python,
+        "install",
+        "-q",
+        "--no-warn-script-location",
+        wanted,
+    ]
+    subprocess.run(install, check=True)
+    size, packages = _measured(environment)
+    installed = time.monotonic()
+    done = subprocess.run([python, "-m", "tests.installed.smoke", extra], cwd=folder, env=_places(folder))
+    small = extra != "base" or (size <= MOST_BYTES and packages <= MOST_PACKAGES)
+    print(
+        f"{extra:12}{size / 1e6:6.0f} MB{packages:4} packages   installed in {installed - begun:3.0f} s, "
+        f"tried in {time.monotonic() - installed:3.0f} s   "
+        + ("works" if done.returncode == 0 else "DOES NOT WORK")
+        + ("" if small else f", and is above {MOST_BYTES / 1e6:.0f} MB or {MOST_PACKAGES} packages"),
+        flush=True,
+    )
+    return int(done.returncode != 0 or not small)
+
+
+def _measured(environment: Path) -> tuple[int, int]:
+    """Bytes on disk, and how many distributions."""
+    site = next(environment.glob("lib/python*/site-packages"))
+    size = sum(path.lstat().st_blocks * 512 for path in site.rglob("*"))
+    return size, len([*site.glob("*.dist-info")])
+
+
+def _places(folder: Path) -> dict[str, str]:
+    """The checks come from here; what they check, from the environment alone."""
+    own = {f"XDG_{kind}_HOME": str(folder / kind.lower()) for kind in ("CONFIG", "STATE", "DATA")}
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("CENOTE_", "PYTHON"))}
+    return given | own | {"PYTHONPATH": str(ROOT), "PYTHONSAFEPATH": "1"}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
