@@ -198,6 +198,8 @@ class Worker:
         return 0, 1, 2, self._sock.fileno(), *hosts
 
     def _quiet(self) -> None:
+        if self._kernel.tracker is not None:
+            self._kernel.tracker.before_fork()
         if self._values.hosts is not None:
             self._values.hosts.rest()
 

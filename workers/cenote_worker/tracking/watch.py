@@ -75,6 +75,7 @@ class Watch:
         album.handlers.look_around()
         if self._others:
             album.forget()
+            album.untouched.forget()
         budget = Budget(MIN_SECONDS)
         self._bindings = album.look_at_all(budget)
         self._lent = album.lent_ones()
@@ -119,11 +120,13 @@ class Watch:
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else but to files here."""
         self._registrations = _registrations()
+        album.untouched.step()
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
         """The step is over. failure: why it did not come to its end; what it did until then stays."""
         budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
+        self._album.untouched.step()
         self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
@@ -468,6 +471,7 @@ class Watch:
         if ANYTHING in self._reached:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
+            self._album.untouched.forget()
             reasons.append("other threads or tasks were at work")
         if self._told or anything.is_told():
             reasons.append("a function is told of all that runs")
