@@ -62,7 +62,8 @@ class CellTracking:
         if watch is not None:
             with suppress(Exception, MemoryError):
                 trace = self._with_kinds(watch.end(failure))
-                self.bound_only = None if failure or self._awaits else watch.bound_only
+                is_more = failure or self._awaits or self.tracker.wants_copy
+                self.bound_only = None if is_more else watch.bound_only
                 return trace
         self.forget()
         if begun:

@@ -55,6 +55,11 @@ class Tracker:
         with suppress(Exception, MemoryError):
             self._album.untouched.before_fork()
 
+    @property
+    def wants_copy(self) -> bool:
+        """Whether a copy of this process costs less than what steps would pay without it. See `Untouched`."""
+        return self._album.untouched.is_pending
+
     def look_ahead(self) -> None:
         """What the next step would look at first, as far as that may cost a step. Changes nothing that is known."""
         self._refresh()

@@ -64,10 +64,12 @@ _Place = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class _Hashed:
-    """owner: the array that the memory belongs to. is_mapped: of a private mapping of sealed memory."""
+    """owner: the array that the memory belongs to. edges: what it has of pages that others have parts of. is_mapped:
+    of a private mapping of sealed memory."""
 
     owner: weakref.ref[Any]
     digest: str
+    edges: tuple[bytes, bytes]
     is_mapped: bool
 
 
@@ -108,7 +110,8 @@ class Untouched:
         hashed = self._hashed.get(place)
         if hashed is None:
             return ""
-        if hashed.owner() is not None and _is_shared(place, hashed):
+        owner = hashed.owner()
+        if owner is not None and _edges(owner, place) == hashed.edges and _is_shared(place, hashed):
             return hashed.digest
         del self._hashed[place]
         return ""
@@ -124,8 +127,13 @@ class Untouched:
         if pages is not None and _is_untouched(*place):
             self._known[place] = weakref.ref(pages), digest
             return
-        found = _Hashed(weakref.ref(owner), digest, pages is not None)
+        found = _Hashed(weakref.ref(owner), digest, _edges(array, place), pages is not None)
         (self._hashed if _is_shared(place, found) else self._pending)[place] = found
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether a copy of the process would spare it reading the same memory once more."""
+        return bool(self._pending)
 
     def step(self) -> None:
         """Code of the user's is about to run, or has just run: what is not shared by now may be written unseen."""
@@ -142,7 +150,9 @@ class Untouched:
             left = {
                 place: known
                 for place, known in self._hashed.items()
-                if known.owner() is not None and _is_shared(place, known)
+                if (owner := known.owner()) is not None
+                and _edges(owner, place) == known.edges
+                and _is_shared(place, known)
             }
             self._hashed, self._pending = left | self._pending, {}
 
@@ -172,10 +182,19 @@ def _before_each_fork() -> None:
         each.before_fork()
 
 
-def _is_shared(place: _Place, hashed: _Hashed) -> bool:
-    """Whether no page is this process's alone. See the head of this file."""
+def _edges(array: Any, place: _Place) -> tuple[bytes, bytes]:
+    """Before its first whole page, and behind its last. array: any that has the memory, all of it or more."""
     start, size = place
-    first, behind = start // mmap.PAGESIZE, -(-(start + size) // mmap.PAGESIZE)
+    flat = array if array.flags.c_contiguous else array.T
+    own = memoryview(flat.reshape(-1).view("V1").view("u1"))[start - _address(array) :][:size]
+    first, last = -start % mmap.PAGESIZE, (start + size) % mmap.PAGESIZE
+    return bytes(own[:first]), bytes(own[size - last :])
+
+
+def _is_shared(place: _Place, hashed: _Hashed) -> bool:
+    """Whether no whole page is this process's alone. See the head of this file."""
+    start, size = place
+    first, behind = -(-start // mmap.PAGESIZE), (start + size) // mmap.PAGESIZE
     try:
         told = _entries(first * _ENTRY, (behind - first) * _ENTRY)[_LAST::_ENTRY]
     except OSError:
