@@ -39,6 +39,7 @@ from cenote_worker.in_jail.terminal import Input, leave_cell, print_help, refuse
 from cenote_worker.in_jail.tracking import CellTracking
 from cenote_worker.in_jail.variables import describe_variable, describe_variables
 from cenote_worker.results import ErrorInfo, VariableInfo
+from cenote_worker.trace import StepTrace
 from cenote_worker.tracking.tracker import Tracker
 
 __all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
@@ -172,8 +173,16 @@ class Kernel:
             duration=_now() - started,
             notices=news,
             trace=trace,
+            libraries=self._libraries() if error is None else None,
             bound_only=self._bound_only() if error is None else None,
         )
+
+    def run_again(self, code: str, step: int) -> StepTrace | None:
+        """As `run_cell`, in a process that goes on from before a cell that has run: nothing is put out. None if the
+        cell fails, which it did not then."""
+        with self._output.silenced():
+            outcome = self.run_cell(code, step)
+        return outcome.trace if outcome.success else None
 
     def look_ahead(self) -> None:
         """Nothing is under way: looks at what was brought in, which the next cell would have to do otherwise."""
@@ -264,6 +273,10 @@ class Kernel:
         ):
             return None
         return self._tracking.bound_only
+
+    def _libraries(self) -> frozenset[str] | None:
+        """Likewise. A warning that is shown once is shown once by cells that are run again, too."""
+        return None if self._tracking is None or self._rebindings is not None else self._tracking.libraries
 
     def _begin(self) -> None:
         self._reply = None

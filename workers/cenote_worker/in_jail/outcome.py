@@ -18,6 +18,7 @@ class CellOutcome:
     duration: seconds of wall time.
     notices: what other authors did to names that this one relies on.
     trace: what it read and wrote; None where nothing watches.
+    libraries: that it has imported, or has had objects of; None where it may do something else when it runs again.
     bound_only: names that it has written, if it has certainly done nothing else but to files of the working
     directory; None if it may have.
     """
@@ -29,4 +30,5 @@ class CellOutcome:
     duration: float = 0.0
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
+    libraries: frozenset[str] | None = None
     bound_only: frozenset[str] | None = None

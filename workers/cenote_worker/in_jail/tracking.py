@@ -35,6 +35,8 @@ class CellTracking:
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None
         """Of the cell that ended last. See `CellOutcome`."""
+        self.libraries: frozenset[str] | None = None
+        """Likewise."""
 
     def look_ahead(self) -> None:
         """Takes from the next cell what it would have to do first, after `forget`. Never raises."""
@@ -57,13 +59,14 @@ class CellTracking:
         library_threads.end_waiting()  # they are none of a user's
         watch, self._watch = self._watch, None
         begun, self._begun = self._begun, False
-        self.bound_only = None
+        self.bound_only = self.libraries = None
         failure = "" if error is None else error.type
         if watch is not None:
             with suppress(Exception, MemoryError):
                 trace = self._with_kinds(watch.end(failure))
                 is_more = failure or self._awaits or self.tracker.wants_copy
                 self.bound_only = None if is_more else watch.bound_only
+                self.libraries = None if is_more else watch.libraries
                 return trace
         self.forget()
         if begun:

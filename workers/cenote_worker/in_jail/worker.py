@@ -36,6 +36,13 @@ from cenote_worker.in_jail.snapshots.copies import Copies
 from cenote_worker.in_jail.snapshots.foresight import Foresight
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
+from cenote_worker.in_jail.snapshots.replayed import (
+    ReplayableCell,
+    is_told_by_cells,
+    nothing_printed,
+    replayable,
+    run_again,
+)
 from cenote_worker.in_jail.snapshots.severed import severed_names
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.values import Values
@@ -117,6 +124,7 @@ class Worker:
         )
         self._foresight = Foresight(self._kernel, self._copies)
         self._bound_only: frozenset[str] | None = None
+        self._cell: ReplayableCell | None = None
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
         self._is_new = False
@@ -144,7 +152,7 @@ class Worker:
             if self._foresight.is_costly(request):
                 self._copies.skip()
                 self._answer(request, packet.descriptors)
-            elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
+            elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied(_is_asked_for(request)):
                 packet.close()  # it was for the process that this one was copied from
             else:
                 self._answer(request, packet.descriptors)
@@ -184,9 +192,9 @@ class Worker:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(patience)
 
-    def _copied(self) -> bool:
+    def _copied(self, firmly: bool) -> bool:
         """Copies the state if it has changed. True in a process that goes on from the copy."""
-        if self._copies.take():
+        if self._copies.take(firmly=firmly):
             self._revive()
             return True
         self._resume()
@@ -217,17 +225,27 @@ class Worker:
 
     def _adopt(self, step: int, bindings: bytes) -> None:
         """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
+        if is_told_by_cells(bindings):
+            self._run_again(bindings)
+            return
         names, sources = bring_about(self._kernel.namespace, bindings)
         self._kernel.take_sources(sources)
         if self._kernel.tracker is not None:
             self._kernel.tracker.forget(names)
         self._checkpointing.ran(step)
 
+    def _run_again(self, bindings: bytes) -> None:
+        """See `replayed`. Raises ValueError."""
+        self._kernel.revive()
+        with nothing_printed():
+            for step in run_again(bindings, self._kernel.run_again):
+                self._checkpointing.ran(step)
+
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
         content: Content | None = None
-        self._bound_only = None
+        self._bound_only = self._cell = None
         self._copies.begun()
         self._kernel.enter(request.author, request.private)
         try:
@@ -241,7 +259,7 @@ class Worker:
         if _changes_something(request):
             number = request.execute.step or request.state or None
             passing = _is_undone(request, frame.reply)
-            self._copies.changed(number, bound_only=self._bound_only, passing=passing)
+            self._copies.changed(number, bound_only=self._bound_only, cell=self._cell, passing=passing)
             self._looks_ahead = request.WhichOneof("body") != "execute"
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
@@ -339,6 +357,7 @@ class Worker:
         # A copy that somebody has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
+        called = self._calls_made
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
@@ -348,9 +367,17 @@ class Worker:
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
+        if outcome.libraries is not None and called == self._calls_made and not executed.unkeepable:
+            self._cell = replayable(
+                outcome.trace, outcome.libraries, step=request.step, code=code, seconds=outcome.duration
+            )
         _fill_outcome(executed, outcome)
         executed.differing.extend(utf8_texts(self._checkpointing.differing))
         self._checkpointing.differing = ()
+
+    @property
+    def _calls_made(self) -> int:
+        return 0 if self._values.hosts is None else self._values.hosts.made
 
     # -- checkpoints --
 
@@ -434,6 +461,11 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _is_asked_for(request: jail_pb2.Request) -> bool:
+    """Whether somebody has asked for the copy before it."""
+    return request.WhichOneof("body") == "snapshot" or request.execute.atomic
 
 
 def _is_note(request: jail_pb2.Request) -> bool:

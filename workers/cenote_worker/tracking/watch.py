@@ -212,6 +212,13 @@ class Watch:
             found |= album.reach(new, budget)
             self._met = self._met.and_also(Met(album, found))
 
+    @property
+    def libraries(self) -> frozenset[str]:
+        """Once it is over: those that it has imported, or has had objects of."""
+        return self._met.packages | {
+            each.partition(".")[0] for each in (self._cell | self._met.facts).imports
+        }
+
     # -- after the step --
 
     def _look_again_inside(self, bound: set[Location], budget: Budget) -> None:
