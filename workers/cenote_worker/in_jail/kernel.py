@@ -26,7 +26,7 @@ from cenote_worker.in_jail.library_hooks import LibraryHooks
 from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.logger_levels import forget_levels
 from cenote_worker.in_jail.magics import Magics
-from cenote_worker.in_jail.outcome import CellOutcome
+from cenote_worker.in_jail.outcome import CellOutcome, Uses
 from cenote_worker.in_jail.output import OutputBuffer, OutputSink
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.process_state import ProcessState
@@ -173,7 +173,7 @@ class Kernel:
             duration=_now() - started,
             notices=news,
             trace=trace,
-            libraries=self._libraries() if error is None else None,
+            uses=self._uses() if error is None else None,
             bound_only=self._bound_only() if error is None else None,
         )
 
@@ -274,9 +274,9 @@ class Kernel:
             return None
         return self._tracking.bound_only
 
-    def _libraries(self) -> frozenset[str] | None:
+    def _uses(self) -> Uses | None:
         """Likewise. A warning that is shown once is shown once by cells that are run again, too."""
-        return None if self._tracking is None or self._rebindings is not None else self._tracking.libraries
+        return None if self._tracking is None or self._rebindings is not None else self._tracking.uses
 
     def _begin(self) -> None:
         self._reply = None

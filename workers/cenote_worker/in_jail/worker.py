@@ -49,7 +49,7 @@ from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
 from cenote_worker.settings import WorkerSettings
-from cenote_worker.trace import Location
+from cenote_worker.trace import Location, StepTrace
 
 __builtins__ = BUILTINS
 
@@ -223,23 +223,24 @@ class Worker:
         self._copies.alive()
         self._is_new = True
 
-    def _adopt(self, step: int, bindings: bytes) -> None:
-        """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
+    def _adopt(self, step: int, bindings: bytes) -> tuple[str, ...]:
+        """This process is a fork of a copy, and is to be at a later step, which has bound some names, or which cells
+        lead to. Gives what is not as it was, a line each."""
         if is_told_by_cells(bindings):
-            self._run_again(bindings)
-            return
+            self._kernel.revive()
+            with nothing_printed():
+                return run_again(bindings, self._run_again)
         names, sources = bring_about(self._kernel.namespace, bindings)
         self._kernel.take_sources(sources)
         if self._kernel.tracker is not None:
             self._kernel.tracker.forget(names)
         self._checkpointing.ran(step)
+        return ()
 
-    def _run_again(self, bindings: bytes) -> None:
-        """See `replayed`. Raises ValueError."""
-        self._kernel.revive()
-        with nothing_printed():
-            for step in run_again(bindings, self._kernel.run_again):
-                self._checkpointing.ran(step)
+    def _run_again(self, code: str, step: int) -> StepTrace | None:
+        trace = self._kernel.run_again(code, step)
+        self._checkpointing.ran(step)
+        return trace
 
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
@@ -367,9 +368,9 @@ class Worker:
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
-        if outcome.libraries is not None and called == self._calls_made and not executed.unkeepable:
+        if outcome.uses is not None and called == self._calls_made and not executed.unkeepable:
             self._cell = replayable(
-                outcome.trace, outcome.libraries, step=request.step, code=code, seconds=outcome.duration
+                outcome.trace, outcome.uses, step=request.step, code=code, seconds=outcome.duration
             )
         _fill_outcome(executed, outcome)
         executed.differing.extend(utf8_texts(self._checkpointing.differing))

@@ -219,6 +219,12 @@ class Watch:
             each.partition(".")[0] for each in (self._cell | self._met.facts).imports
         }
 
+    @property
+    def words(self) -> frozenset[str]:
+        """Once it is over: names and attributes that its code has, and that of the user's functions in reach."""
+        facts = self._cell | self._met.facts
+        return facts.loads | facts.attributes
+
     # -- after the step --
 
     def _look_again_inside(self, bound: set[Location], budget: Budget) -> None:

@@ -99,7 +99,7 @@ class Copies:
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
         is_collecting: Callable[[], bool],
-        adopt: Callable[[int, bytes], None],
+        adopt: Callable[[int, bytes], tuple[str, ...]],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
         """line: descriptor of the line to the warden, -1 for none. pulse: that of the timer that rouses it, likewise.
@@ -109,8 +109,8 @@ class Copies:
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
-        number and bindings in this namespace (see `difference`). answer: see `borrow`; it gets the number of the
-        copy's files as well.
+        number and bindings in this namespace (see `difference`) or cells (see `replayed`); gives what is not as it was.
+        answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
@@ -157,6 +157,8 @@ class Copies:
         """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
         lock that somebody else has now."""
         self.severed_pipes: frozenset[int] = frozenset()
+        self._differing: tuple[str, ...] = ()
+        """What cells that were run again have left, and had not left before."""
         self.amiss: tuple[str, ...] = ()
         """What else is not as it was then, a line each."""
 
@@ -434,10 +436,10 @@ class Copies:
             holdings.sever()
             parting.done()
             copy = os.getpid()
-            freeze(there, self._go_on, lambda line: self._answer(line, self._wanted))
+            freeze(there, self._go_on, self._lend)
             unlocked = holdings.restore()
             self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
-            self.amiss = (*self._files.restore(self._wanted), *self._pools.renew())
+            self.amiss = (*self._differing, *self._files.restore(self._wanted), *self._pools.renew())
             self._pools = NO_POOLS
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
@@ -459,4 +461,9 @@ class Copies:
             data = unpacked(bindings)
             self._log.add(None)
             self._log.is_told = is_told_by_cells(data)
-            self._adopt(self._step, data)
+            self._differing = self._adopt(self._step, data)
+
+    def _lend(self, line: socket.socket) -> None:
+        """In a fork of a copy that is lent: what is not the state that was asked for is no answer."""
+        if not self._differing:
+            self._answer(line, self._wanted)

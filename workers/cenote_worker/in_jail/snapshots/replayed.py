@@ -2,8 +2,9 @@
 
 A copy costs a fork, and the cells after it each page that they write to: milliseconds for a namespace with some
 libraries, often more than the cell. So none is made while the cells since the latest one can be run again in less
-time than copies would have taken by now. Whoever goes on from such a state runs them, with nothing to see of it, and
-compares what they leave with what they left. Of what cannot be compared, or may differ, a copy is made as ever.
+time than copies would have taken by now. The process that goes on from such a state runs them, puts nothing out, and
+compares what they leave with what they left: what is another then is said. Where it cannot be compared, or may differ
+as far as the code shows, a copy is made as ever.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from typing import Final
 
 import xxhash
 
+from cenote_worker.in_jail.outcome import Uses
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
 from cenote_worker.in_jail.snapshots.plain_values_unsafe import packed, unpacked
-from cenote_worker.trace import ANYTHING, StepTrace, key_of, kind_of
+from cenote_worker.trace import ANYTHING, Location, StepTrace, key_of, kind_of
 from cenote_worker.tracking.picture import is_unique
 
 __builtins__ = BUILTINS
@@ -39,13 +41,21 @@ LONGEST: Final = 1.5
 _MARK: Final = b"cells:"
 """What such bindings begin with, as no others do."""
 
-_REACHING_OUT: Final = frozenset(
+_LIBRARIES: Final = frozenset(
     (
-        "asyncio", "concurrent", "ctypes", "duckdb", "_duckdb", "fcntl", "gc", "multiprocessing", "mmap", "signal",
-        "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "_thread", "tracemalloc", "weakref",
+        "asyncio", "concurrent", "ctypes", "duckdb", "_duckdb", "fcntl", "gc", "multiprocessing", "mmap", "psutil",
+        "resource", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "_thread",
+        "tracemalloc", "weakref",
     )
 )  # fmt: skip
-"""Libraries of which a cell may have something that is nowhere in the namespace, or that depends on when it runs."""
+"""Of these a cell may have something that is nowhere in the namespace, or that depends on when it runs."""
+
+_WORDS: Final = frozenset(
+    ("id", "getrefcount", "getsizeof", "getppid", "getpgid", "getsid", "gettid", "input", "times")
+)
+"""What tells of this process alone."""
+
+_Left = list[tuple[Location, bytes]]
 
 _STATES: Final = frozenset(("name", "import", "hidden"))
 _OUTPUTS: Final = (1, 2)
@@ -53,42 +63,32 @@ _OUTPUTS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayableCell:
-    """left: a digest of the versions of all that it has written. seconds: that it took."""
+    """left: all that it has written, with digests of the versions. seconds: that it took."""
 
     step: int
     code: str
-    left: str
+    left: _Left
     seconds: float
 
 
-class NotAsBefore(ValueError):
-    """A cell that was run again has left something else."""
-
-
 def replayable(
-    trace: StepTrace | None, libraries: frozenset[str], *, step: int, code: str, seconds: float
+    trace: StepTrace | None, uses: Uses, *, step: int, code: str, seconds: float
 ) -> ReplayableCell | None:
     """None for a cell that may leave something else next time, or anything that cannot be compared.
 
-    trace: of a cell that has come to its end. libraries: that it has imported, or has had objects of.
+    trace: of a cell that has come to its end.
     """
     if trace is None or trace.opaque or trace.unrepeatable or trace.unseen or ANYTHING in trace.reads:
         return None
-    if not libraries.isdisjoint(_REACHING_OUT) or seconds > LONGEST:
+    if not (uses.libraries.isdisjoint(_LIBRARIES) and uses.words.isdisjoint(_WORDS)) or seconds > LONGEST:
         return None
     if any(kind_of(each) not in _STATES or is_unique(version) for each, version in trace.writes.items()):
         return None
-    return ReplayableCell(step=step, code=code, left=digest_of(trace), seconds=seconds)
+    return ReplayableCell(step=step, code=code, left=_left_by(trace), seconds=seconds)
 
 
-def digest_of(trace: StepTrace) -> str:
-    """Of what a step has left in names and in the state of the process."""
-    left = sorted(
-        (kind_of(each), key_of(each), version)
-        for each, version in trace.writes.items()
-        if kind_of(each) in _STATES
-    )
-    return xxhash.xxh3_128_hexdigest(packed(left))
+def _left_by(trace: StepTrace) -> _Left:
+    return [(each, xxhash.xxh3_64_digest(version)) for each, version in sorted(trace.writes.items())]
 
 
 @dataclass(slots=True)
@@ -121,16 +121,23 @@ def is_told_by_cells(bindings: bytes) -> bool:
     return bindings.startswith(_MARK)
 
 
-def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> Iterator[int]:
-    """Runs the cells, and gives the number of each that has. run: given the code and the number of one.
+def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> tuple[str, ...]:
+    """Runs the cells. Gives what is not as it was, a line each. run: given the code and the number of one.
 
-    Raises NotAsBefore, and ValueError, EOFError or TypeError for what `ReplayLog.told` has not made.
+    Raises ValueError when one fails, and for what `ReplayLog.told` has not made EOFError and TypeError as well.
     """
+    amiss = dict[Location, str]()
     for step, code, left in unpacked(bindings.removeprefix(_MARK)):
         trace = run(code, step)
-        if trace is None or digest_of(trace) != left:
-            raise NotAsBefore(f"cell {step} has left something else than before")
-        yield step
+        if trace is None:
+            raise ValueError(f"cell {step} has failed, which it did not before")
+        was, now = dict(left), dict(_left_by(trace))
+        for each in sorted(was.keys() | now.keys()):
+            if was.get(each) != now.get(each):
+                amiss[each] = (
+                    f"{key_of(each)}: cell {step} was run again to bring it back, and left something else"
+                )
+    return tuple(amiss.values())
 
 
 @contextmanager
