@@ -68,9 +68,11 @@ class Kernel:
         *,
         limits: KernelLimits = KernelLimits(),  # noqa: B008  (frozen)
         tracking: bool = False,
+        watching: bool = False,
         guarded: bool = False,
     ) -> None:
-        """guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
+        """watching: what cells do is looked at though nobody asks for traces: a copy of the state costs more than that.
+        guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
@@ -91,8 +93,11 @@ class Kernel:
         self._magics = Magics(self.namespace, self._displays)
         self.between_cells = BetweenCells()
         self._tracking = (
-            CellTracking(self.namespace, lambda: self.between_cells.is_collecting) if tracking else None
+            CellTracking(self.namespace, lambda: self.between_cells.is_collecting)
+            if tracking or watching
+            else None
         )
+        self._gives_traces = tracking
         self._reply: str | None = None
         self._complaints = 0
         self._unraisable = 0
@@ -219,8 +224,18 @@ class Kernel:
 
     @property
     def tracker(self) -> Tracker | None:
-        """Of the common namespace; None where nothing is watched."""
-        return self._tracking.tracker if self._tracking is not None else None
+        """Of the common namespace; None where nobody asks for traces."""
+        return self._tracking.tracker if self._tracking is not None and self._gives_traces else None
+
+    def before_fork(self) -> None:
+        """The process is about to be copied, with nothing under way."""
+        if self._tracking is not None:
+            self._tracking.tracker.before_fork()
+
+    def forget(self, names: list[str]) -> None:
+        """These have been bound by something else than a cell."""
+        if self._tracking is not None:
+            self._tracking.tracker.forget(names)
 
     def in_context(self, work: Callable[[], _T]) -> _T:
         """Does something where context variables are as the cells have left them."""

@@ -13,6 +13,7 @@ import select
 import socket
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import jail_pb2
@@ -102,7 +103,10 @@ class Worker:
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
-        self._kernel = Kernel(self._sink, tracking=settings.policy.tracking, guarded=True)
+        self._gives_traces = settings.policy.tracking
+        self._kernel = Kernel(
+            self._sink, tracking=self._gives_traces, watching=settings.warden >= 0, guarded=True
+        )
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
@@ -206,8 +210,7 @@ class Worker:
         return 0, 1, 2, self._sock.fileno(), *hosts
 
     def _quiet(self) -> None:
-        if self._kernel.tracker is not None:
-            self._kernel.tracker.before_fork()
+        self._kernel.before_fork()
         if self._values.hosts is not None:
             self._values.hosts.rest()
 
@@ -232,8 +235,7 @@ class Worker:
                 return run_again(bindings, self._run_again)
         names, sources = bring_about(self._kernel.namespace, bindings)
         self._kernel.take_sources(sources)
-        if self._kernel.tracker is not None:
-            self._kernel.tracker.forget(names)
+        self._kernel.forget(names)
         self._checkpointing.ran(step)
         return ()
 
@@ -372,7 +374,7 @@ class Worker:
             self._cell = replayable(
                 outcome.trace, outcome.uses, step=request.step, code=code, seconds=outcome.duration
             )
-        _fill_outcome(executed, outcome)
+        _fill_outcome(executed, outcome if self._gives_traces else replace(outcome, trace=None))
         executed.differing.extend(utf8_texts(self._checkpointing.differing))
         self._checkpointing.differing = ()
 
