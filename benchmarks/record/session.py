@@ -17,7 +17,8 @@ CELLS: Final = (
     "X_train.shape, X_test.shape",
     "from sklearn.preprocessing import StandardScaler\nscaler = StandardScaler().fit(X_train)",
     "Z_train, Z_test = scaler.transform(X_train), scaler.transform(X_test)",
-    "from sklearn.linear_model import LogisticRegression\nmodel = LogisticRegression(max_iter=500).fit(Z_train, y_train)",
+    "from sklearn.linear_model import LogisticRegression\n"
+    "model = LogisticRegression(max_iter=500).fit(Z_train, y_train)",
     "model.score(Z_test, y_test)",
     "from sklearn.metrics import classification_report, confusion_matrix\npredicted = model.predict(Z_test)",
     "print(classification_report(y_test, predicted))",
@@ -25,7 +26,8 @@ CELLS: Final = (
     "weights = pd.Series(model.coef_[0], index=X.columns).sort_values()\nweights.head()",
     "from sklearn.tree import DecisionTreeClassifier\ntree = DecisionTreeClassifier(max_depth=4, random_state=0)",
     "tree.fit(X_train, y_train)\ntree.score(X_test, y_test)",
-    "from sklearn.ensemble import RandomForestClassifier\nforest = RandomForestClassifier(n_estimators=30, random_state=0)",
+    "from sklearn.ensemble import RandomForestClassifier\n"
+    "forest = RandomForestClassifier(n_estimators=30, random_state=0)",
     "forest.fit(X_train, y_train)",
     "forest.score(X_test, y_test)",
     "importance = pd.Series(forest.feature_importances_, index=X.columns).nlargest(5)\nimportance",

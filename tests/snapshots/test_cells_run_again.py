@@ -105,7 +105,7 @@ def test_what_may_do_something_else_is_never_run_again(ready: PythonRuntime, cod
 
 
 def test_another_result_is_said(ready: PythonRuntime) -> None:
-    """Nobody sees in the code that it asks for something random: it is gone back to all the same, and that is told."""
+    """The code does not show that it asks for something random: it is gone back to, and that is told."""
     ready.execute("import os; nodes[0].i = vars(os)['u' + 'random'](9)")
     step = ready.execute("nodes[1].i = 5").step
     ready.execute("nodes[1].i = 6")

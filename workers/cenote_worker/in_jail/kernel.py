@@ -71,7 +71,7 @@ class Kernel:
         watching: bool = False,
         guarded: bool = False,
     ) -> None:
-        """watching: what cells do is looked at though nobody asks for traces: a copy of the state costs more than that.
+        """watching: what cells do is looked at though nobody asks for traces: a copy of the state costs more.
         guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)

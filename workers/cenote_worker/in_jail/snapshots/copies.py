@@ -109,7 +109,7 @@ class Copies:
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
-        number and bindings in this namespace (see `difference`) or cells (see `replayed`); gives what is not as it was.
+        number and bindings in this namespace (see `difference`) or cells (see `replayed`); gives what differs.
         answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
