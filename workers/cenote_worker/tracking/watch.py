@@ -259,9 +259,7 @@ class Watch:
 
     def _bound(self) -> set[Location]:
         """Names that are bound to another object than before, or not any more."""
-        after = self._album.bindings()
-        before = self._bindings
-        return {each for each in after.keys() | before.keys() if after.get(each) != before.get(each)}
+        return self._album.changed(self._album.bindings(), self._bindings)
 
     def _look_again(self, bound: set[Location], budget: Budget) -> None:
         """New pictures of all that the step could reach, and of what shares with it, until nothing more comes up."""
@@ -306,14 +304,18 @@ class Watch:
         """Names as the namespace has them: some programs ask for that, and a patch puts them back into it."""
         if len(writes) < 2:
             return writes
-        place = {each: number for number, each in enumerate(self._album.bindings())}
+        names = self._album.bindings().names
+        wanted = set(map(key_of, writes))
+        place = {name(each): at for at, each in enumerate(names) if type(each) is str and each in wanted}
         return dict(sorted(writes.items(), key=lambda item: place.get(item[0], -1)))
 
     def _moved(self, facts: Facts) -> frozenset[Location]:
         """Names that were taken away and bound again. Others come before these now, unless a patch runs the step
         where there are none: what the code deletes, and is the last that was there before, counts as well."""
-        before, after = list(self._bindings), list(self._album.bindings())
-        deleted = set(map(name, facts.deletes))
+        deleted, table = set(map(name, facts.deletes)), self._album.bindings()
+        if table.begins_with(self._bindings) and not deleted:
+            return frozenset()
+        before, after = (self._album.in_order(each) for each in (self._bindings, table))
         if after[: len(before)] == before and not deleted:
             return frozenset()
         there, known = set(after), set(before)
