@@ -86,7 +86,7 @@ def _round(row: Row, names: list[str], found: dict[str, Times]) -> None:
         taking_part = dict[str, Contender]()
         for each in names:
             taking_part[each] = stack.enter_context(closing(CONTENDERS[each]()))
-            for cell in row.setup:
+            for cell in ("pass", *row.setup):
                 taking_part[each].execute(cell)
         for _ in range(row.repeats):
             for each, contender in taking_part.items():
