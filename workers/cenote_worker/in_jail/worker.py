@@ -12,6 +12,7 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -53,6 +54,8 @@ from cenote_worker.settings import WorkerSettings
 from cenote_worker.trace import Location, StepTrace
 
 __builtins__ = BUILTINS
+
+_processor_time = time.process_time
 
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
@@ -360,7 +363,7 @@ class Worker:
         # A copy that somebody has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
-        called = self._calls_made
+        called, began = self._calls_made, _processor_time()
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
@@ -372,7 +375,12 @@ class Worker:
         self._bound_only = outcome.bound_only
         if outcome.uses is not None and called == self._calls_made and not executed.unkeepable:
             self._cell = replayable(
-                outcome.trace, outcome.uses, step=request.step, code=code, seconds=outcome.duration
+                outcome.trace,
+                outcome.uses,
+                step=request.step,
+                code=code,
+                seconds=_processor_time() - began,
+                wait=outcome.duration,
             )
         _fill_outcome(executed, outcome if self._gives_traces else replace(outcome, trace=None))
         executed.differing.extend(utf8_texts(self._checkpointing.differing))

@@ -36,7 +36,10 @@ COSTS: Final = 3.0
 """What a copy takes in all, by what making it takes: what is written to behind it is copied, and it ends."""
 
 LONGEST: Final = 1.5
-"""Seconds that cells may take which are run again after a crash."""
+"""Seconds of CPU time that cells may take which are run again after a crash: a busy machine makes no more copies."""
+
+LONGEST_WAIT: Final = 5.0
+"""Seconds that they may take by the clock, as when they sleep."""
 
 _MARK: Final = b"cells:"
 """What such bindings begin with, as no others do."""
@@ -63,16 +66,17 @@ _OUTPUTS: Final = (1, 2)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayableCell:
-    """left: all that it has written, with digests of the versions. seconds: that it took."""
+    """left: all that it has written, with digests of the versions. seconds: of CPU time. wait: by the clock."""
 
     step: int
     code: str
     left: _Left
     seconds: float
+    wait: float = 0.0
 
 
 def replayable(
-    trace: StepTrace | None, uses: Uses, *, step: int, code: str, seconds: float
+    trace: StepTrace | None, uses: Uses, *, step: int, code: str, seconds: float, wait: float
 ) -> ReplayableCell | None:
     """None for a cell that may leave something else next time, or anything that cannot be compared.
 
@@ -84,7 +88,7 @@ def replayable(
         return None
     if any(kind_of(each) not in _STATES or is_unique(version) for each, version in trace.writes.items()):
         return None
-    return ReplayableCell(step=step, code=code, left=_left_by(trace), seconds=seconds)
+    return ReplayableCell(step=step, code=code, left=_left_by(trace), seconds=seconds, wait=wait)
 
 
 def _left_by(trace: StepTrace) -> _Left:
@@ -112,6 +116,8 @@ class ReplayLog:
         """What is to be run in a fork of the copy; None where another copy is better. copy_seconds: to make one."""
         allowed = min(LONGEST, PER_COPY * COSTS * copy_seconds)
         if not self.is_whole or sum(each.seconds for each in self._cells) > allowed:
+            return None
+        if sum(each.wait for each in self._cells) > LONGEST_WAIT:
             return None
         data = _MARK + packed([(each.step, each.code, each.left) for each in self._cells])
         return data if len(data) <= MAX_BINDINGS else None
