@@ -6,6 +6,7 @@ import argparse
 import platform
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
+from functools import partial
 from statistics import median
 
 from benchmarks.record.contenders import CONTENDERS, Contender, Jail, lacking
@@ -90,11 +91,14 @@ def _round(row: Row, names: list[str], found: dict[str, Times]) -> None:
                 taking_part[each].execute(cell)
         for _ in range(row.repeats):
             for each, contender in taking_part.items():
-                _, wall, cpu = timed(
-                    lambda contender=contender: [contender.execute(cell) for cell in row.cells]
-                )  # type: ignore[misc]
+                _, wall, cpu = timed(partial(_execute, contender, row.cells))
                 found[each].wall.append(wall)
                 found[each].cpu += cpu
+
+
+def _execute(contender: Contender, cells: tuple[str, ...]) -> None:
+    for cell in cells:
+        contender.execute(cell)
 
 
 def _jails(stack: ExitStack, names: list[str]) -> dict[str, Jail]:
@@ -114,7 +118,7 @@ def _shares(names: list[str]) -> dict[str, Times]:
             jail.runtime.inject(Variable("shared", value))
             found[each] = Times()
             for _ in range(3):
-                reference, wall, cpu = timed(lambda jail=jail: jail.runtime.share("shared"))  # type: ignore[misc]
+                reference, wall, cpu = timed(partial(jail.runtime.share, "shared"))
                 reference.release()
                 found[each].wall.append(wall)
                 found[each].cpu += cpu
@@ -133,7 +137,7 @@ def _reads(names: list[str]) -> dict[str, Times]:
             jail.runtime.inject(Variable("shared", value))
         for _ in range(5):
             for each, jail in jails.items():
-                _, wall, cpu = timed(lambda jail=jail: jail.execute("s = float(shared.sum())"))  # type: ignore[misc]
+                _, wall, cpu = timed(partial(jail.execute, "s = float(shared.sum())"))
                 found.setdefault(each, Times()).wall.append(wall)
                 found[each].cpu += cpu
     return found

@@ -97,10 +97,10 @@ def test_what_may_do_something_else_is_never_run_again(ready: PythonRuntime, cod
     ready.inject(Function(called, host=True))
     ready.execute(CELLS[0])
     ready.execute(code)
-    before = ready.execute("nodes[0].i, nodes[3].i").value
+    before = ready.execute("nodes[0].i, nodes[3].i").value or ""
     ready.execute(CELLS[1])
     assert "rolled_back" == ready.execute(CRASH).state
-    assert before.partition(",")[0] == ready.execute("nodes[0].i, nodes[3].i").value.partition(",")[0]
+    assert before.partition(",")[0] == (ready.execute("nodes[0].i, nodes[3].i").value or "").partition(",")[0]
     assert len(calls) == ("called" in code)
 
 
