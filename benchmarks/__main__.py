@@ -14,6 +14,7 @@ KINDS = {
     "limits": "how far a jail gets beyond its limits",
     "platform": "runtimes behind gRPC on Ray against other ways to serve namespaces",
     "questions": "what questions about a history of ten thousand steps cost",
+    "record": "what a cell pays for the record of what it does",
     "runtime": "speed, memory and responsiveness against other runtimes",
     "state": "what it costs to keep a state, and to have it again",
     "tokens": "tokens of whole conversations against JSON tool calling",

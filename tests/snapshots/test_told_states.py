@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.carry.moves import carry, ran
 from tests.processes import status_of
+from tests.snapshots.conftest import MakeRuntime
 from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
@@ -421,3 +422,14 @@ def _copies(runtime: PythonRuntime) -> list[int]:
     workers = [pid for pid, status in own.items() if inside == status["NSpid"].split()[-1]]
     wardens = [own[pid]["PPid"] for pid in workers]
     return [pid for pid, status in own.items() if status["PPid"] in wardens and pid not in workers]
+
+
+def test_without_traces_no_more_copies_are_made(make_runtime: MakeRuntime) -> None:
+    """What cells do is looked at all the same where states are kept: that costs less than a copy for each."""
+    runtime = make_runtime(tracking=False)
+    results = [runtime.execute(f"x = {number}") for number in range(3)]
+    runtime.snapshot()
+    assert {result.step for result in results} <= {0, *told(runtime)}, runtime.snapshots()
+    assert [None] * 3 == [result.trace for result in results]
+    assert "rolled_back" == runtime.execute(CRASH).state
+    assert "2" == runtime.execute("x").value

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cenote_security.sealed import SealedMemory
+from cenote_worker.trace import Location
 from cenote_worker.tracking import untouched as module
 from cenote_worker.tracking.untouched import LARGE, Untouched
 
@@ -79,3 +84,119 @@ def test_without_a_page_map_nothing_is_known(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(module, "_PAGEMAP", "/proc/self/none")
     untouched, array = learnt(mapped())
     assert "" == untouched.digest(array, array.nbytes)
+
+
+@contextmanager
+def a_copy() -> Iterator[None]:
+    """Another process that shares the memory of this one, and does nothing."""
+    here, there = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.close(there)
+        os.read(here, 1)
+        os._exit(0)
+    os.close(here)
+    try:
+        yield
+    finally:
+        os.close(there)
+        os.waitpid(pid, 0)
+
+
+def hashed(size: int = 4 * LARGE) -> tuple[Untouched, np.ndarray[Any, Any]]:
+    untouched, array = Untouched(), np.arange(size // 8).view("u1")
+    own = array.base
+    assert own is not None
+    untouched.hashed(array, array.nbytes, own, "digest")
+    return untouched, array
+
+
+def test_an_array_is_known_while_a_copy_shares_it() -> None:
+    untouched, array = hashed()
+    assert "" == untouched.digest(array, array.nbytes)
+    untouched, array = hashed()
+    with a_copy():
+        assert array.sum()
+        assert "digest" == untouched.digest(array, array.nbytes)
+    assert "" == untouched.digest(array, array.nbytes)
+
+
+@pytest.mark.parametrize("place", [0, 2 * LARGE, 4 * LARGE - 1])
+def test_a_byte_of_an_array_written_is_seen(place: int) -> None:
+    untouched, array = hashed()
+    with a_copy():
+        array[place] = 2
+        assert "" == untouched.digest(array, array.nbytes)
+
+
+def test_what_was_written_is_not_known_because_it_is_shared_again() -> None:
+    """By a process that the step itself has made: then its pages look as if nothing had been written."""
+    untouched, array = hashed()
+    with a_copy():
+        assert "digest" == untouched.digest(array, array.nbytes)
+        array[5] = 2
+        with a_copy():
+            assert "" == untouched.digest(array, array.nbytes)
+
+
+def test_what_ran_between_a_look_and_a_copy_may_have_written() -> None:
+    untouched, array = hashed()
+    untouched.step()
+    with a_copy():
+        assert "" == untouched.digest(array, array.nbytes)
+
+
+def test_another_array_at_the_same_place_is_another_one() -> None:
+    """Memory that nobody has written to yet is shared by everybody who has none."""
+    untouched, array = hashed()
+    with a_copy():
+        place, size = array.__array_interface__["data"][0], array.nbytes
+        del array
+        other = np.zeros(size, "u1")
+        if other.__array_interface__["data"][0] != place:
+            pytest.skip("the C library has put it elsewhere")
+        assert 0 == other.sum()
+        assert "" == untouched.digest(other, size)
+
+
+def test_a_view_of_memory_that_others_may_write_to_is_never_known() -> None:
+    """No page shows that another process, or an object that is no array, has written to it."""
+    untouched, memory = Untouched(), mmap.mmap(-1, LARGE)
+    array = np.frombuffer(memory, "u1")
+    untouched.hashed(array, array.nbytes, array, "digest")
+    with a_copy():
+        assert "" == untouched.digest(array, array.nbytes)
+
+
+def test_handed_over_memory_is_hashed_once() -> None:
+    """Until it is written to, whether there is a copy or not."""
+    untouched, array = Untouched(), np.frombuffer(mapped(), "u1")
+    untouched.hashed(array, array.nbytes, array, "digest")
+    untouched.step()
+    assert "digest" == untouched.digest(array, array.nbytes)
+    array.base[7] = 9  # type: ignore[index]
+    assert "" == untouched.digest(array, array.nbytes)
+
+
+READS = ("m = len(a)", "s = a.shape", "t = a[5:9].sum()", "u = b.c.sum()", "v = b['c'].max()", "x = 1")
+WRITES = {"a[3] = 7": "name:a", "b.loc[3, 'c'] = 7": "name:b", "a += 1": "name:a", "n = a.fill(0)": "name:a"}
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_step_that_reads_hashes_nothing_and_one_that_writes_is_seen(in_process: Callable) -> None:
+    """Whatever it reads; bytes are counted, and versions are those of a look that has nothing to go by."""
+    steps = in_process()
+    steps.good(f"import numpy, pandas\na = numpy.ones({LARGE})\nb = pandas.DataFrame({{'c': a + 1, 'd': a}})")
+    untouched = steps.tracker._album.untouched
+    for write, name in WRITES.items():
+        with a_copy():
+            before = untouched.bytes_hashed
+            for read in READS:
+                assert name not in steps.good(read).writes, read
+            assert before == untouched.bytes_hashed, write
+            assert name in steps.good(write).writes
+            assert before < untouched.bytes_hashed
+        (known,) = steps.tracker.versions([Location(name)]).values()
+        untouched.forget()
+        steps.tracker.forget()
+        assert (known,) == tuple(steps.tracker.versions([Location(name)]).values())

@@ -52,6 +52,7 @@ from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.known_modules import KnownModules
 from cenote_worker.state_index import fill, from_message
 from cenote_worker.trace import file
+from cenote_worker.tracking.name_table import NameTable
 
 __builtins__ = BUILTINS
 
@@ -78,7 +79,7 @@ class Checkpointing:
         self._namespace = kernel.namespace
         self._stubs: dict[str, object] = {}
         self._began_with = KnownModules.imported()
-        self._seen: dict[str, int] = {}
+        self._seen = NameTable({})
         self._writers: dict[str, int] = {}
         self._step = 0
         """The last one that this state has."""
@@ -105,9 +106,9 @@ class Checkpointing:
         self._copies.reap()
         self._step = max(self._step, step)
         with suppress(MemoryError):  # then the next cell is said to have bound them
-            # A cell may have put keys there whose own code runs when they are compared.
-            seen = {name: id(value) for name, value in list(self._namespace.items()) if type(name) is str}
-            self._writers.update((name, step) for name, _ in seen.items() - self._seen.items())
+            seen = NameTable(self._namespace)
+            changed = seen.changed_since(self._seen)
+            self._writers.update((name, step) for name in changed if name in self._namespace)
             self._seen = seen
 
     # -- making --

@@ -82,6 +82,8 @@ class HostChannel:
 
     sock: socket.socket
     send_packet: Send
+    made: int = 0
+    """Calls from cells so far."""
     _waiting: dict[int, Future[Answer]] = field(default_factory=dict)
     _numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
     _sending: threading.Lock = field(default_factory=threading.Lock)
@@ -104,6 +106,7 @@ class HostChannel:
             raise RuntimeError("host functions can be called from the runtime's own process only, not a fork")
         request, descriptors = jail_pb2.HostRequest(), list[int]()
         number = next(self._numbers)
+        self.made += 1
         request.call.id = number
         request.call.target, request.call.method = utf8_text(target), utf8_text(method)
         arguments.to_wire(request.call.arguments, descriptors)

@@ -26,7 +26,7 @@ from cenote_worker.in_jail.library_hooks import LibraryHooks
 from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.logger_levels import forget_levels
 from cenote_worker.in_jail.magics import Magics
-from cenote_worker.in_jail.outcome import CellOutcome
+from cenote_worker.in_jail.outcome import CellOutcome, Uses
 from cenote_worker.in_jail.output import OutputBuffer, OutputSink
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.process_state import ProcessState
@@ -39,6 +39,7 @@ from cenote_worker.in_jail.terminal import Input, leave_cell, print_help, refuse
 from cenote_worker.in_jail.tracking import CellTracking
 from cenote_worker.in_jail.variables import describe_variable, describe_variables
 from cenote_worker.results import ErrorInfo, VariableInfo
+from cenote_worker.trace import StepTrace
 from cenote_worker.tracking.tracker import Tracker
 
 __all__ = ["CellOutcome", "Kernel", "KernelLimits", "OutputSink"]
@@ -67,9 +68,11 @@ class Kernel:
         *,
         limits: KernelLimits = KernelLimits(),  # noqa: B008  (frozen)
         tracking: bool = False,
+        watching: bool = False,
         guarded: bool = False,
     ) -> None:
-        """guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
+        """watching: what cells do is looked at though nobody asks for traces: a copy of the state costs more.
+        guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
@@ -90,8 +93,11 @@ class Kernel:
         self._magics = Magics(self.namespace, self._displays)
         self.between_cells = BetweenCells()
         self._tracking = (
-            CellTracking(self.namespace, lambda: self.between_cells.is_collecting) if tracking else None
+            CellTracking(self.namespace, lambda: self.between_cells.is_collecting)
+            if tracking or watching
+            else None
         )
+        self._gives_traces = tracking
         self._reply: str | None = None
         self._complaints = 0
         self._unraisable = 0
@@ -172,8 +178,16 @@ class Kernel:
             duration=_now() - started,
             notices=news,
             trace=trace,
+            uses=self._uses() if error is None else None,
             bound_only=self._bound_only() if error is None else None,
         )
+
+    def run_again(self, code: str, step: int) -> StepTrace | None:
+        """As `run_cell`, in a process that goes on from before a cell that has run: nothing is put out. None if the
+        cell fails, which it did not then."""
+        with self._output.silenced():
+            outcome = self.run_cell(code, step)
+        return outcome.trace if outcome.success else None
 
     def look_ahead(self) -> None:
         """Nothing is under way: looks at what was brought in, which the next cell would have to do otherwise."""
@@ -210,8 +224,18 @@ class Kernel:
 
     @property
     def tracker(self) -> Tracker | None:
-        """Of the common namespace; None where nothing is watched."""
-        return self._tracking.tracker if self._tracking is not None else None
+        """Of the common namespace; None where nobody asks for traces."""
+        return self._tracking.tracker if self._tracking is not None and self._gives_traces else None
+
+    def before_fork(self) -> None:
+        """The process is about to be copied, with nothing under way."""
+        if self._tracking is not None:
+            self._tracking.tracker.before_fork()
+
+    def forget(self, names: list[str]) -> None:
+        """These have been bound by something else than a cell."""
+        if self._tracking is not None:
+            self._tracking.tracker.forget(names)
 
     def in_context(self, work: Callable[[], _T]) -> _T:
         """Does something where context variables are as the cells have left them."""
@@ -264,6 +288,10 @@ class Kernel:
         ):
             return None
         return self._tracking.bound_only
+
+    def _uses(self) -> Uses | None:
+        """Likewise. A warning that is shown once is shown once by cells that are run again, too."""
+        return None if self._tracking is None or self._rebindings is not None else self._tracking.uses
 
     def _begin(self) -> None:
         self._reply = None

@@ -9,6 +9,14 @@ from cenote_worker.trace import StepTrace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Uses:
+    """libraries: that a cell has imported, or has had objects of. words: names and attributes in its code."""
+
+    libraries: frozenset[str]
+    words: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CellOutcome:
     """The end of one cell. Output and displays went to the sink while it ran.
 
@@ -18,6 +26,7 @@ class CellOutcome:
     duration: seconds of wall time.
     notices: what other authors did to names that this one relies on.
     trace: what it read and wrote; None where nothing watches.
+    uses: what its code uses; None where it may do something else when it runs again.
     bound_only: names that it has written, if it has certainly done nothing else but to files of the working
     directory; None if it may have.
     """
@@ -29,4 +38,5 @@ class CellOutcome:
     duration: float = 0.0
     notices: tuple[Notice, ...] = ()
     trace: StepTrace | None = None
+    uses: Uses | None = None
     bound_only: frozenset[str] | None = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import groupby
 from os import register_at_fork
 from os import write as write_descriptor
@@ -54,6 +56,22 @@ class DescriptorSink:
         text = bundle.get("text/plain")
         if isinstance(text, str):
             self.write("stdout", text + "\n")
+
+    def clear(self) -> None:
+        pass
+
+    def drain(self) -> None:
+        pass
+
+
+class Silence:
+    """Takes everything, and hands on nothing."""
+
+    def write(self, stream: StreamName, text: str) -> None:
+        pass
+
+    def display(self, bundle: dict[str, str | bytes], name: str = "") -> None:
+        pass
 
     def clear(self) -> None:
         pass
@@ -125,6 +143,15 @@ class OutputBuffer:
                     self._sink.write(stream, utf8_text("".join([text for _, text in run])))
             finally:
                 self._passing_on = False
+
+    @contextmanager
+    def silenced(self) -> Iterator[None]:
+        """What is put out meanwhile goes nowhere."""
+        sink, self._sink = self._sink, Silence()
+        try:
+            yield
+        finally:
+            self._sink = sink
 
     def drain(self) -> None:
         """Hands everything over at the end of a cell, and lets the sink come to rest."""

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from cenote_worker.in_jail.cells import Cell
 from cenote_worker.in_jail.forking import library_threads
+from cenote_worker.in_jail.outcome import Uses
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.variables import kind_of_value
 from cenote_worker.results import ErrorInfo
@@ -35,6 +36,8 @@ class CellTracking:
         self._begun = self._awaits = False
         self.bound_only: frozenset[str] | None = None
         """Of the cell that ended last. See `CellOutcome`."""
+        self.uses: Uses | None = None
+        """Likewise."""
 
     def look_ahead(self) -> None:
         """Takes from the next cell what it would have to do first, after `forget`. Never raises."""
@@ -57,12 +60,14 @@ class CellTracking:
         library_threads.end_waiting()  # they are none of a user's
         watch, self._watch = self._watch, None
         begun, self._begun = self._begun, False
-        self.bound_only = None
+        self.bound_only = self.uses = None
         failure = "" if error is None else error.type
         if watch is not None:
             with suppress(Exception, MemoryError):
                 trace = self._with_kinds(watch.end(failure))
-                self.bound_only = None if failure or self._awaits else watch.bound_only
+                is_more = failure or self._awaits or self.tracker.wants_copy
+                self.bound_only = None if is_more else watch.bound_only
+                self.uses = None if is_more else Uses(libraries=watch.libraries, words=watch.words)
                 return trace
         self.forget()
         if begun:

@@ -12,7 +12,9 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 
 from cenote_proto.scalars import make, utf8_text, utf8_texts
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
@@ -39,15 +41,24 @@ from cenote_worker.in_jail.snapshots.copies import Copies, NotCopied
 from cenote_worker.in_jail.snapshots.foresight import Foresight
 from cenote_worker.in_jail.snapshots.kept_files import KeptFiles
 from cenote_worker.in_jail.snapshots.pulse import beating
+from cenote_worker.in_jail.snapshots.replayed import (
+    ReplayableCell,
+    is_told_by_cells,
+    nothing_printed,
+    replayable,
+    run_again,
+)
 from cenote_worker.in_jail.snapshots.severed import severed_names
 from cenote_worker.in_jail.sockets import socket_of
 from cenote_worker.in_jail.values import Values
 from cenote_worker.in_jail.workdir import Workdir
 from cenote_worker.pieces import send_in_pieces
 from cenote_worker.settings import WorkerSettings
-from cenote_worker.trace import Location
+from cenote_worker.trace import Location, StepTrace
 
 __builtins__ = BUILTINS
+
+_processor_time = time.process_time
 
 _BEHIND_A_COPY = frozenset({"execute", "snapshot"})
 """Requests before which the state is copied, if it has changed since that was done last."""
@@ -98,7 +109,10 @@ class Worker:
         self._send_packet = send_in_pieces if settings.isolation == "gvisor" else send_packet
         self._sink = FrameSink(sock, self._send_packet)
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
-        self._kernel = Kernel(self._sink, tracking=settings.policy.tracking, guarded=True)
+        self._gives_traces = settings.policy.tracking
+        self._kernel = Kernel(
+            self._sink, tracking=self._gives_traces, watching=settings.warden >= 0, guarded=True
+        )
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
         self._checkpointing = Checkpointing(self._kernel, settings.workdir, self._send_packet)
@@ -120,6 +134,7 @@ class Worker:
         )
         self._foresight = Foresight(self._kernel, self._copies)
         self._bound_only: frozenset[str] | None = None
+        self._cell: ReplayableCell | None = None
         self._looks_ahead = False
         """Whether something was brought in that no cell has met yet."""
         self._is_new = False
@@ -149,7 +164,7 @@ class Worker:
             if self._foresight.is_costly(request):
                 self._copies.skip()
                 self._answer(request, packet.descriptors)
-            elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied():
+            elif request.WhichOneof("body") in _BEHIND_A_COPY and self._copied(_is_asked_for(request)):
                 packet.close()  # it was for the process that this one was copied from
             else:
                 self._answer(request, packet.descriptors)
@@ -189,9 +204,9 @@ class Worker:
         poll.register(self._sock, select.POLLIN)
         return not poll.poll(patience)
 
-    def _copied(self) -> bool:
+    def _copied(self, firmly: bool) -> bool:
         """Copies the state if it has changed. True in a process that goes on from the copy."""
-        if self._copies.take():
+        if self._copies.take(firmly=firmly):
             self._revive()
             return True
         self._resume()
@@ -203,6 +218,7 @@ class Worker:
         return 0, 1, 2, self._sock.fileno(), *hosts
 
     def _quiet(self) -> None:
+        self._kernel.before_fork()
         if self._values.hosts is not None:
             self._values.hosts.rest()
 
@@ -218,19 +234,29 @@ class Worker:
         self._copies.alive()
         self._is_new = True
 
-    def _adopt(self, step: int, bindings: bytes) -> None:
-        """This process is a fork of a copy, and is to be at a later step, which has bound some names."""
+    def _adopt(self, step: int, bindings: bytes) -> tuple[str, ...]:
+        """This process is a fork of a copy, and is to be at a later step, which has bound some names, or which cells
+        lead to. Gives what is not as it was, a line each."""
+        if is_told_by_cells(bindings):
+            self._kernel.revive()
+            with nothing_printed():
+                return run_again(bindings, self._run_again)
         names, sources = bring_about(self._kernel.namespace, bindings)
         self._kernel.take_sources(sources)
-        if self._kernel.tracker is not None:
-            self._kernel.tracker.forget(names)
+        self._kernel.forget(names)
         self._checkpointing.ran(step)
+        return ()
+
+    def _run_again(self, code: str, step: int) -> StepTrace | None:
+        trace = self._kernel.run_again(code, step)
+        self._checkpointing.ran(step)
+        return trace
 
     def _answer(self, request: jail_pb2.Request, descriptors: list[int]) -> None:
         frame = jail_pb2.WorkerFrame()
         frame.reply.id = request.id
         content: Content | None = None
-        self._bound_only = None
+        self._bound_only = self._cell = None
         self._copies.begun()
         self._kernel.enter(request.author, request.private)
         try:
@@ -246,7 +272,7 @@ class Worker:
         if _changes_something(request):
             number = request.execute.step or request.state or None
             passing = _is_undone(request, frame.reply)
-            self._copies.changed(number, bound_only=self._bound_only, passing=passing)
+            self._copies.changed(number, bound_only=self._bound_only, cell=self._cell, passing=passing)
             self._looks_ahead = request.WhichOneof("body") != "execute"
         attached = [content.memory.fileno()] if content is not None and content.memory is not None else []
         self._send(frame, attached)
@@ -346,6 +372,7 @@ class Worker:
         # A copy that somebody has asked for is kept whatever it costs the cell.
         foresee = None if request.atomic else self._foresight.see
         self._foresight.begin_cell()
+        called, began = self._calls_made, _processor_time()
         with beating(-1 if request.atomic else self._pulse):
             outcome = self._kernel.run_cell(
                 code, request.step, after_interrupt=request.after_interrupt, foresee=foresee
@@ -355,9 +382,22 @@ class Worker:
         self._foresight.end_cell(code)
         self._checkpointing.ran(request.step)
         self._bound_only = outcome.bound_only
-        _fill_outcome(executed, outcome)
+        if outcome.uses is not None and called == self._calls_made and not executed.unkeepable:
+            self._cell = replayable(
+                outcome.trace,
+                outcome.uses,
+                step=request.step,
+                code=code,
+                seconds=_processor_time() - began,
+                wait=outcome.duration,
+            )
+        _fill_outcome(executed, outcome if self._gives_traces else replace(outcome, trace=None))
         executed.differing.extend(utf8_texts(self._checkpointing.differing))
         self._checkpointing.differing = ()
+
+    @property
+    def _calls_made(self) -> int:
+        return 0 if self._values.hosts is None else self._values.hosts.made
 
     # -- checkpoints --
 
@@ -486,6 +526,11 @@ class Worker:
 def _changes_something(request: jail_pb2.Request) -> bool:
     body = request.WhichOneof("body")
     return body in _CHANGES or (body == "file" and request.file.operation in _FILE_CHANGES)
+
+
+def _is_asked_for(request: jail_pb2.Request) -> bool:
+    """Whether somebody has asked for the copy before it."""
+    return request.WhichOneof("body") == "snapshot" or request.execute.atomic
 
 
 def _is_note(request: jail_pb2.Request) -> bool:

@@ -31,6 +31,7 @@ from cenote_worker.tracking.budget import TOO_LARGE, Budget
 from cenote_worker.tracking.facts import NOTHING
 from cenote_worker.tracking.handlers import Handlers
 from cenote_worker.tracking.library_state import LibraryState
+from cenote_worker.tracking.name_table import NameTable
 from cenote_worker.tracking.own_modules import OwnModules
 from cenote_worker.tracking.patches import Patches
 from cenote_worker.tracking.picture import UNSEEN, Picture, fresh, picture_of
@@ -117,6 +118,11 @@ class Album:
         """Some step has registered a class with an abstract one, which shows nowhere."""
         self.finalizing = False
         """Some object has been seen that does something as it goes, and may be waiting to be collected."""
+        self._looked: NameTable | None = None
+        """What names had when all had been looked at."""
+        self._dropped: set[Location] = set()
+        """Names whose pictures were dropped since."""
+        self._with_kin: set[Location] = set()
         self._showing: set[Location] = set()
         """Those that show memory which may be an array's."""
         self._boundless: set[Location] = set()
@@ -125,6 +131,9 @@ class Album:
         """They may have changed; without locations, all of them."""
         if locations is None:
             self.left = None
+            self._looked = None
+            self._dropped.clear()
+            self._with_kin.clear()
             self._pictures.clear()
             self._owners.clear()
             self._large.clear()
@@ -142,21 +151,33 @@ class Album:
             names.append("_")
         return list(map(name, names))
 
-    def bindings(self) -> dict[Location, int]:
+    def bindings(self) -> NameTable:
         """Which object each name has."""
-        return {
-            name(each): id(value)
-            for each, value in list(self.namespace.items())
-            if type(each) is str and each not in _INTERNAL
-        }
+        return NameTable(self.namespace)
 
-    def look_at_all(self, budget: Budget) -> dict[Location, int]:
+    @staticmethod
+    def in_order(bindings: NameTable) -> list[Location]:
+        """The names of the user's."""
+        return [name(each) for each in bindings.names if type(each) is str and each not in _INTERNAL]
+
+    @staticmethod
+    def changed(after: NameTable, before: NameTable) -> set[Location]:
+        """Names that are bound to another object in one of the two, or in one of them not at all."""
+        return {name(each) for each in after.changed_since(before) if each not in _INTERNAL}
+
+    def look_at_all(self, budget: Budget) -> NameTable:
         """Who shares what with whom can be said only of what has been looked at. Gives the bindings."""
-        known, bindings = self._pictures, self.bindings()
-        for location, identity in bindings.items():
-            picture = known.get(location)
-            if picture is None or picture.identity != identity:
+        bindings, looked = self.bindings(), self._looked
+        if looked is None:
+            wanted = self.in_order(bindings)
+        else:
+            found = self.changed(bindings, looked) | self._dropped
+            wanted = sorted(each for each in found if key_of(each) in self.namespace)
+        for location in wanted:
+            picture = self._pictures.get(location)
+            if picture is None or picture.identity != id(self.namespace.get(key_of(location))):
                 self.picture(location, budget)
+        self._looked, self._dropped = bindings, set()
         self.look_at(self.modules(), budget)
         return bindings
 
@@ -395,8 +416,8 @@ class Album:
     def _described(self) -> dict[str, list[Location]]:
         """By name of a function or class: whose pictures refer to it."""
         found = dict[str, list[Location]]()
-        for location, picture in self._pictures.items():
-            for variable in picture.kin:
+        for location in self._with_kin:
+            for variable in self._pictures[location].kin:
                 found.setdefault(variable, []).append(location)
         return found
 
@@ -466,6 +487,8 @@ class Album:
 
     def _enter(self, location: Location, picture: Picture) -> None:
         self._pictures[location] = picture
+        if picture.kin:
+            self._with_kin.add(location)
         if picture.shown:
             self._showing.add(location)
         if picture.boundless:
@@ -480,6 +503,9 @@ class Album:
         picture = self._pictures.pop(location, None)
         if picture is None:
             return
+        if kind_of(location) == "name":
+            self._dropped.add(location)
+        self._with_kin.discard(location)
         self._showing.discard(location)
         self._boundless.discard(location)
         if location in self._large:

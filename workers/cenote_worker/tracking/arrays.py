@@ -6,12 +6,12 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from cenote_security.sealed import PrivatePages
 from cenote_worker.pristine import BUILTINS
 from cenote_worker.tracking.budget import TOO_LARGE
 from cenote_worker.tracking.classes import attributes, module_of, mro
 from cenote_worker.tracking.graph import Graph, Handler
 from cenote_worker.tracking.objects import held_by
+from cenote_worker.tracking.untouched import pages_of
 
 __builtins__ = BUILTINS
 
@@ -111,7 +111,7 @@ def array(
     offset = value.__array_interface__["data"][0] - start
     graph.packages.add("numpy")  # whose settings say how it prints and computes
     place = graph.place(owner), offset, _steps(value), value.flags.writeable
-    return (_spelled(graph, value.dtype), value.shape, place, held, _data(graph, value))
+    return (_spelled(graph, value.dtype), value.shape, place, held, _data(graph, value, owner))
 
 
 def _only_shows(graph: Graph, value: np.ndarray[Any, Any], base: object) -> bool:
@@ -144,8 +144,7 @@ def _owner(value: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], object]:
     base: Any = value.base
     while base is not None and _base_of(type(value)) in mro(type(base)):
         owner, base = base, base.base
-    pages = base.obj if type(base) is memoryview else base
-    if type(pages) is PrivatePages:
+    if pages_of(owner) is not None:
         base = None  # it came from another process, and is its own since
     return owner, base
 
@@ -158,7 +157,7 @@ def _spelled(graph: Graph, dtype: np.dtype[Any]) -> object:
     return spelled if dtype.metadata is None else (spelled, graph.mapping(dict(dtype.metadata)))
 
 
-def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
+def _data(graph: Graph, value: np.ndarray[Any, Any], owner: np.ndarray[Any, Any]) -> object:
     kind = value.dtype.kind
     if value.dtype.hasobject or kind == "T":
         items = value.reshape(-1).tolist()
@@ -166,16 +165,20 @@ def _data(graph: Graph, value: np.ndarray[Any, Any]) -> object:
             graph.unknown("an array of records with objects")
             items = [item for record in items for item in record]
         return graph.sequence(items, plain=True)
-    if not graph.budget.has_room(value.nbytes):
-        graph.unknown(TOO_LARGE)
-        return None
     if value.flags.c_contiguous:
         flat = value.reshape(-1)
     elif value.flags.f_contiguous:
         flat = value.T.reshape(-1)
+    elif graph.budget.has_room(value.nbytes):
+        return graph.memory(_bytes(value.flatten()), value.nbytes)
     else:
-        flat = value.flatten()
-    return graph.memory(flat.view("V1").view("u1") if flat.nbytes else b"", value.nbytes)
+        graph.unknown(TOO_LARGE)
+        return None
+    return graph.memory(_bytes(flat), value.nbytes, owner)
+
+
+def _bytes(flat: np.ndarray[Any, Any]) -> Any:
+    return flat.view("V1").view("u1") if flat.nbytes else b""
 
 
 def _scalar(graph: Graph, value: np.generic) -> object:

@@ -9,6 +9,7 @@ numpy lets them go on, and one of them could give back what is read.
 
 from __future__ import annotations
 
+import array
 import ctypes
 import struct
 import sys
@@ -190,3 +191,30 @@ def _is_alone() -> bool:
         return thread_count() == 1
     except OSError:
         return False
+
+
+_POINTERS_AT: Final = object.__basicsize__ + _WORD
+"""Where a list has the address of its items: behind its head and their number."""
+
+
+def _pointers(values: list[Any]) -> bytes:
+    start = ctypes.c_size_t.from_address(_address(values) + _POINTERS_AT).value
+    return ctypes.string_at(start, _WORD * len(values)) if values else b""
+
+
+def _one_by_one(values: list[Any]) -> bytes:
+    return array.array("Q", map(_address, values)).tobytes()
+
+
+_PROBE: Final[list[Any]] = [*map(str, range(300)), None, [], 2.5]
+
+addresses_of: Final = (
+    _pointers
+    if _HEAD == 2
+    and ctypes.sizeof(ctypes.c_void_p) == _WORD
+    and list.__basicsize__ == object.__basicsize__ + 3 * _WORD
+    and _pointers(_PROBE) == _one_by_one(_PROBE)
+    else _one_by_one
+)
+"""Of the items of a list that nobody else has: eight bytes each. To ask each item for its own takes ten times as
+long, and an audit hook hears of it each time."""

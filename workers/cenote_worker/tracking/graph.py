@@ -282,12 +282,18 @@ class Graph:
         self.unknown(reason)
         self.refers.add(ANYTHING)
 
-    def memory(self, buffer: Any, size: int) -> str:
-        """The digest of plain memory. buffer: contiguous. Memory that is too large is known to be there, no more."""
+    def memory(self, buffer: Any, size: int, owner: Any = None) -> str:
+        """The digest of plain memory. buffer: contiguous. owner: the array that has it, if one does. Memory that is
+        too large is known to be there, no more."""
+        if known := self._untouched.digest(buffer, size):
+            return known
         if not self.budget.allows(size):
             self.unknown(TOO_LARGE)
             return ""
-        return self._untouched.digest(buffer, size) or xxhash.xxh3_128_hexdigest(buffer)
+        digest = xxhash.xxh3_128_hexdigest(buffer)
+        if owner is not None:
+            self._untouched.hashed(buffer, size, owner, digest)
+        return digest
 
     # -- many at once --
 

@@ -29,9 +29,19 @@ UNSEEN: Final = "?"
 """How versions begin of what cannot be looked into: they can be equal only as tokens."""
 
 
+_UNIQUE: Final = 8
+"""Random bytes of a version that only one look has given."""
+
+
 def fresh() -> Version:
     """A version that nobody else has, in whatever fork of the process."""
-    return Version(f"{UNSEEN}{_random(8).hex()}")
+    return Version(f"{UNSEEN}{_random(_UNIQUE).hex()}")
+
+
+def is_unique(version: Version) -> bool:
+    """Whether another look at the very same would give another one."""
+    seen = version.partition("+")[0]
+    return seen.startswith(UNSEEN) and len(seen) == len(UNSEEN) + 2 * _UNIQUE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from types import CodeType
 from typing import Final
 
@@ -48,6 +49,16 @@ class Tracker:
     def learn(self, parts: Iterable[tuple[memoryview, bytes]]) -> None:
         """Memory that was restored, part by part, and the XXH3 of 128 bits of what was put there. Never raises."""
         self._album.untouched.learn(parts)
+
+    def before_fork(self) -> None:
+        """See `Untouched`. Never raises."""
+        with suppress(Exception, MemoryError):
+            self._album.untouched.before_fork()
+
+    @property
+    def wants_copy(self) -> bool:
+        """Whether a copy of this process costs less than what steps would pay without it. See `Untouched`."""
+        return self._album.untouched.is_pending
 
     def look_ahead(self) -> None:
         """What the next step would look at first, as far as that may cost a step. Changes nothing that is known."""
@@ -130,6 +141,7 @@ class Tracker:
     def forget(self, names: Iterable[str] | None = None) -> None:
         """Something else than a step has run: an injection, another author's cell. names: all that it was about."""
         self.look_anew()
+        self._album.untouched.step()
         self._album.forget(None if names is None else map(name, names))
         self._files.may_be_open = True
 

@@ -75,6 +75,7 @@ class Watch:
         album.handlers.look_around()
         if self._others:
             album.forget()
+            album.untouched.forget()
         budget = Budget(MIN_SECONDS)
         self._bindings = album.look_at_all(budget)
         self._lent = album.lent_ones()
@@ -119,11 +120,13 @@ class Watch:
         self.bound_only: frozenset[str] | None = None
         """Once it is over: names that it has written, if it has certainly done nothing else but to files here."""
         self._registrations = _registrations()
+        album.untouched.step()
         self._started = _now()
 
     def end(self, failure: str = "") -> StepTrace:
         """The step is over. failure: why it did not come to its end; what it did until then stays."""
         budget = Budget(max(MIN_SECONDS, SHARE * (_now() - self._started)))
+        self._album.untouched.step()
         self._own_modules.refresh()
         self._album.handlers.look_around()
         bound = self._bound()
@@ -209,6 +212,19 @@ class Watch:
             found |= album.reach(new, budget)
             self._met = self._met.and_also(Met(album, found))
 
+    @property
+    def libraries(self) -> frozenset[str]:
+        """Once it is over: those that it has imported, or has had objects of."""
+        return self._met.packages | {
+            each.partition(".")[0] for each in (self._cell | self._met.facts).imports
+        }
+
+    @property
+    def words(self) -> frozenset[str]:
+        """Once it is over: names and attributes that its code has, and that of the user's functions in reach."""
+        facts = self._cell | self._met.facts
+        return facts.loads | facts.attributes
+
     # -- after the step --
 
     def _look_again_inside(self, bound: set[Location], budget: Budget) -> None:
@@ -243,9 +259,7 @@ class Watch:
 
     def _bound(self) -> set[Location]:
         """Names that are bound to another object than before, or not any more."""
-        after = self._album.bindings()
-        before = self._bindings
-        return {each for each in after.keys() | before.keys() if after.get(each) != before.get(each)}
+        return self._album.changed(self._album.bindings(), self._bindings)
 
     def _look_again(self, bound: set[Location], budget: Budget) -> None:
         """New pictures of all that the step could reach, and of what shares with it, until nothing more comes up."""
@@ -290,14 +304,18 @@ class Watch:
         """Names as the namespace has them: some programs ask for that, and a patch puts them back into it."""
         if len(writes) < 2:
             return writes
-        place = {each: number for number, each in enumerate(self._album.bindings())}
+        names = self._album.bindings().names
+        wanted = set(map(key_of, writes))
+        place = {name(each): at for at, each in enumerate(names) if type(each) is str and each in wanted}
         return dict(sorted(writes.items(), key=lambda item: place.get(item[0], -1)))
 
     def _moved(self, facts: Facts) -> frozenset[Location]:
         """Names that were taken away and bound again. Others come before these now, unless a patch runs the step
         where there are none: what the code deletes, and is the last that was there before, counts as well."""
-        before, after = list(self._bindings), list(self._album.bindings())
-        deleted = set(map(name, facts.deletes))
+        deleted, table = set(map(name, facts.deletes)), self._album.bindings()
+        if table.begins_with(self._bindings) and not deleted:
+            return frozenset()
+        before, after = (self._album.in_order(each) for each in (self._bindings, table))
         if after[: len(before)] == before and not deleted:
             return frozenset()
         there, known = set(after), set(before)
@@ -468,6 +486,7 @@ class Watch:
         if ANYTHING in self._reached:
             reasons += sorted(self._met.unclear)
         if self._others or anything.others_at_work():
+            self._album.untouched.forget()
             reasons.append("other threads or tasks were at work")
         if self._told or anything.is_told():
             reasons.append("a function is told of all that runs")

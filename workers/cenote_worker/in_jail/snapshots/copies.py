@@ -43,11 +43,12 @@ from cenote_worker.in_jail.snapshots.line import (
 )
 from cenote_worker.in_jail.snapshots.own_files import Parting
 from cenote_worker.in_jail.snapshots.pulse import ring
+from cenote_worker.in_jail.snapshots.replayed import ReplayableCell, ReplayLog, is_told_by_cells
 from cenote_worker.in_jail.sockets import pair, socket_of
 
 __builtins__ = BUILTINS
 
-_fstat, _getcwd, _chdir = os.fstat, os.getcwd, os.chdir
+_fstat, _getcwd, _chdir, _now = os.fstat, os.getcwd, os.chdir, time.thread_time
 
 
 NO_LINE: Final = "this runtime keeps no snapshots"
@@ -76,12 +77,14 @@ class NotCopied(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Latest:
     """The copy that was made last. names: what it has, None where that cannot be compared, and no state behind it be
-    told by bindings. holdings: what of descriptors it has.
+    told by bindings. holdings: what of descriptors it has. files: the version of the working
+    directory that goes with it.
     """
 
     pid: int
     names: Baseline | None
     holdings: Holdings
+    files: int
 
 
 class Copies:
@@ -89,7 +92,8 @@ class Copies:
 
     A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
     None is made where the latest one, with some names bound to small values, is the state of now, whatever has become
-    of files: then the warden is told of these, and whoever goes on from there binds them first.
+    of files: then the warden is told of these, and whoever goes on from there binds them first. Nor is one made where
+    the cells since the latest one can be run again, for less than copies cost: see `replayed`.
     """
 
     def __init__(
@@ -104,7 +108,7 @@ class Copies:
         keep: Callable[[], tuple[int, ...]],
         quiet: Callable[[], None],
         is_collecting: Callable[[], bool],
-        adopt: Callable[[int, bytes], None],
+        adopt: Callable[[int, bytes], tuple[str, ...]],
         answer: Callable[[socket.socket, int], None],
     ) -> None:
         """line: descriptor of the line to the warden, -1 for none. pulse: that of the timer that rouses it, likewise.
@@ -114,8 +118,8 @@ class Copies:
 
         keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
         again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
-        number and bindings in this namespace (see `difference`). answer: see `borrow`; it gets the number of the
-        copy's files as well.
+        number and bindings in this namespace (see `difference`) or cells (see `replayed`); gives what differs.
+        answer: see `borrow`; it gets the number of the copy's files as well.
         """
         self._line = socket_of(line) if line >= 0 else None
         self._inode = _fstat(line).st_ino if line >= 0 else 0
@@ -143,6 +147,10 @@ class Copies:
         """Whether this is what the worker began with: nobody has asked anything of it yet."""
         self._changed = True
         self._bound: frozenset[str] | None = None
+        self._log = ReplayLog(is_whole=False)
+        """Of the cells since the latest copy."""
+        self._copy_seconds = 0.0
+        """Of CPU time, that making the latest one took."""
         self._passing = False
         self._latest: _Latest | None = None
         """That the state rests on which was kept last; None once it has gone."""
@@ -158,6 +166,8 @@ class Copies:
         """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
         lock that somebody else has now."""
         self.severed_pipes: frozenset[int] = frozenset()
+        self._differing: tuple[str, ...] = ()
+        """What cells that were run again have left, and had not left before."""
         self.amiss: tuple[str, ...] = ()
         """What else is not as it was then, a line each."""
 
@@ -167,19 +177,27 @@ class Copies:
         return self._step
 
     def changed(
-        self, step: int | None = None, *, bound_only: frozenset[str] | None = None, passing: bool = False
+        self,
+        step: int | None = None,
+        *,
+        bound_only: frozenset[str] | None = None,
+        cell: ReplayableCell | None = None,
+        passing: bool = False,
     ) -> None:
         """The state is another than the one that was copied. step: of the cell that changed it, if one did.
 
         bound_only: names that it has written, if nothing else can have changed but files of the working directory.
+        cell: one that would do the same again, if nothing but that has changed the state.
         passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
         """
         self._bound = None if self._changed else bound_only
+        self._log.add(None if self._changed else cell)
         self._changed, self._passing = True, passing
         self._step = self._step if step is None else step
 
     def may_differ(self) -> None:
         """Code of the user's may have run that is no cell: of the latest copy no state is told any more."""
+        self._log.add(None)
         if self._latest is not None:
             self._latest = replace(self._latest, names=None)
 
@@ -279,8 +297,8 @@ class Copies:
             self._huge_pages.gather(is_idle, alone=self._latest is None)
         return is_idle() and self.take()
 
-    def take(self) -> bool:
-        """Copies the state if it has changed, or its copy has ended.
+    def take(self, *, firmly: bool = False) -> bool:
+        """Copies the state if it has changed, or its copy has ended. firmly: no cell is to be run again for it.
 
         True in a process that has come of the copy: it is the worker now.
         """
@@ -291,6 +309,8 @@ class Copies:
             if not self._changed and not self._ended:
                 return False
             self._changed = False
+            if firmly:
+                self._log.add(None)
             return not self._is_told(self._line) and self._make_copy(self._line)
         except OSError as error:
             self._unkept = f"no copy of the process could be made ({error.strerror})"
@@ -335,7 +355,8 @@ class Copies:
         self._changed, self.amiss = False, amiss
         self._step = number(beginning.wanted, "step")
         self._go_on(beginning.wanted)
-        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings())
+        files = number(beginning.wanted, "files")
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
     def skip(self) -> None:
         """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
@@ -395,23 +416,34 @@ class Copies:
             ring(self._pulse)
 
     def _is_told(self, line: socket.socket) -> bool:
-        """Whether it was enough to tell the warden what has been bound since the latest copy."""
+        """Whether it was enough to tell the warden what has been bound since the latest copy, or what has run."""
         latest = self._latest
-        if self._bound is None or latest is None or latest.names is None:
+        if latest is None:
             return False
-        bindings = difference(latest.names, self._namespace, self._bound, self._sources)
+        bindings, is_bound = self._told(latest)
         # A file may be open still that nobody has a name for.
         if bindings is None or self._holdings() != latest.holdings:
             return False
         files = self._files.keep()
-        if files == NONE:
+        if files == NONE or not (is_bound or files == latest.files):
             return False
+        self._log.is_told = self._log.is_told or not is_bound
         say_bound(line, latest.pid, self._step, files, bindings)
         self._unkept = ""
         return True
 
+    def _told(self, latest: _Latest) -> tuple[bytes | None, bool]:
+        """What makes the state of now of that copy's, and whether that is bindings. After cells that are run again it
+        is not known any more what these have written into."""
+        if self._bound is not None and latest.names is not None and not self._log.is_told:
+            bindings = difference(latest.names, self._namespace, self._bound, self._sources)
+            if bindings is not None:
+                return bindings, True
+        return (None if latest.pid == BEGINNING else self._log.told(self._copy_seconds)), False
+
     def _make_copy(self, line: socket.socket) -> bool:
         """Copies the state. See `take`."""
+        began, self._log = _now(), ReplayLog()
         self._latest, self._ended = None, False
         if self._is_beginning:
             self._tell_beginning(line)
@@ -431,9 +463,10 @@ class Copies:
             if pid is not None:
                 say_copied(line, pid, self._step, files, here)
                 self._unkept = ""
-                self._latest = _Latest(pid=pid, names=names, holdings=holdings)
+                self._latest = _Latest(pid=pid, names=names, holdings=holdings, files=files)
+                self._copy_seconds = _now() - began
                 return False
-            return self._freeze(here, there, holdings, parting, names)
+            return self._freeze(here, there, holdings, parting, names, files)
 
     def _fork(self) -> int | None:
         """See `fork_beside`."""
@@ -453,7 +486,7 @@ class Copies:
         say_beginning(line, self._step, files)
         self._is_beginning, self._unkept = False, ""
         names = Baseline.of(self._namespace)
-        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings())
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
 
     def _holdings(self) -> Holdings:
         return Holdings.now(self._kept())
@@ -487,6 +520,7 @@ class Copies:
         holdings: Holdings,
         parting: Parting,
         names: Baseline | None,
+        files: int,
     ) -> bool:
         """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
         with suppress(BaseException):
@@ -495,14 +529,15 @@ class Copies:
             holdings.sever()
             parting.done()
             copy = os.getpid()
-            freeze(there, self._go_on, lambda line: self._answer(line, self._wanted))
+            freeze(there, self._go_on, self._lend)
             unlocked = holdings.restore()
             self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
-            self.amiss = (*self._files.restore(self._wanted), *self._pools.renew())
+            self.amiss = (*self._differing, *self._files.restore(self._wanted), *self._pools.renew())
             self._pools = NO_POOLS
             self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
             if not self._ended:
-                self._latest = _Latest(pid=copy, names=names, holdings=self._holdings())
+                names = None if self._log.is_told else names
+                self._latest = _Latest(pid=copy, names=names, holdings=self._holdings(), files=files)
             return True
         os._exit(1)
 
@@ -516,7 +551,15 @@ class Copies:
         bindings = told.get("bindings")
         if isinstance(bindings, str):
             self._step = number(told, "step")
-            self._adopt(self._step, unpacked(bindings))
+            data = unpacked(bindings)
+            self._log.add(None)
+            self._log.is_told = is_told_by_cells(data)
+            self._differing = self._adopt(self._step, data)
+
+    def _lend(self, line: socket.socket) -> None:
+        """In a fork of a copy that is lent: what is not the state that was asked for is no answer."""
+        if not self._differing:
+            self._answer(line, self._wanted)
 
 
 def _is_open(number: int) -> bool:

@@ -1,0 +1,1 @@
+"""What the record of a cell costs, beside the same code without one."""
