@@ -61,6 +61,7 @@ def test_it_is_handed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "41" == value(second, "x")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_each_cell_runs_once(node: Node, seed: int) -> None:
     """Whenever its host is killed: in the middle of it, behind it, while the worker is ended or made."""

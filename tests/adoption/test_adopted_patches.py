@@ -147,6 +147,7 @@ class Called(NoHosts):
         super().call(line, call)
 
 
+@pytest.mark.slow
 def test_what_it_has_left_running_changes_nothing_outside(node: Node) -> None:
     """The step that the patch was running is stopped, and what it calls then is refused."""
     victim = node.victim()

@@ -53,6 +53,7 @@ def test_a_change_without_code_is_recorded_too(node: Node) -> None:
     assert ["cell", "injection", "cell"] == [kind for _, kind, _, _ in steps(runtime)]
 
 
+@pytest.mark.slow
 def test_what_was_stored_is_served_without_its_jail(node: Node) -> None:
     """Everything died: another process goes on from the store, and knows which calls that has."""
     victim, keeping = node.victim(how="stored"), stored(node.folder / "store")

@@ -361,6 +361,7 @@ def test_injections_are_there_for_later_jails(node: Node) -> None:
         runtime.inject(replace(gift("more", 1), values=claim), Heard(), replace=True)
 
 
+@pytest.mark.slow
 def test_a_second_successor_goes_on_like_the_first(node: Node) -> None:
     """Also when the first is gone in the middle of the same cell."""
     victim = node.victim()
@@ -429,6 +430,7 @@ class Answering(NoHosts):
         line.answer(call.id, Content.pack([pickle.dumps("answered")]))
 
 
+@pytest.mark.slow
 def test_a_keeper_that_was_killed_is_filled_again(node: Node) -> None:
     """Running jails go on; the next keeper holds everything that a successor needs."""
     victim = node.victim()

@@ -274,6 +274,7 @@ async def test_a_patch_changes_the_history_of_a_jail() -> None:
         assert [causes[4], causes[1], causes[3]] == [step.cause for step in state.steps]
 
 
+@pytest.mark.slow
 async def test_a_patch_of_a_module_runs_the_tests_that_use_it() -> None:
     """What was made with it is made again, and the model reads what is different: a file, a test with its line."""
     answers = [

@@ -94,6 +94,7 @@ def test_a_step_that_edits_a_file_in_use(runtime: PythonRuntime) -> None:
     assert ((), [], None) == (again.rebuilt, ran(again), again.applied)
 
 
+@pytest.mark.slow
 def test_what_a_client_uploads_counts_as_well(runtime: PythonRuntime) -> None:
     """Its step comes before the first use."""
     write(runtime, "shop.py", SHOP.replace("x * 2", "x * 7"))
@@ -171,6 +172,7 @@ def test_a_document_by_declaration() -> None:
         assert () == state.artifact("notes.md").stale
 
 
+@pytest.mark.slow
 def test_tests_do_nothing_to_the_state(runtime: PythonRuntime) -> None:
     """Neither to variables nor to files, and one that kills its process takes no other along."""
     harm = (

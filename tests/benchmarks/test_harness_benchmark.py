@@ -147,6 +147,7 @@ def test_the_patch_that_a_model_is_scripted_to_write_makes_the_change(name: str)
         assert new == change.code
 
 
+@pytest.mark.slow
 def test_random_histories_are_those_of_full_runs() -> None:
     """A few of the thousand that the benchmark runs."""
     figures = of_programs(cases := measure(range(20)))

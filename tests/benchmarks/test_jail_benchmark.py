@@ -47,6 +47,7 @@ def is_figure(name: str, value: float) -> bool:
     return math.isfinite(value) and (value > 0 or name == "CPU")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("sandlock") is not None, reason="the rival is installed here")
 def test_a_rival_that_is_missing_is_said_to_be_missing(tmp_path: Path) -> None:
     """The benchmark runs without it."""

@@ -157,6 +157,7 @@ def test_an_open_file_that_was_moved_is_not_another(lives: Lives) -> None:
         run(lives.again(), "1")
 
 
+@pytest.mark.slow
 def test_a_runtime_that_reaches_out_repeats_only_what_is_known(make_runtime: Make, folder: Path) -> None:
     """A connection may lead to what is outside; where the runtime cannot reach that, it does not matter."""
     (folder.parent / "out").mkdir()

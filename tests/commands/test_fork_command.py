@@ -35,6 +35,7 @@ def cenote(
         yield run
 
 
+@pytest.mark.slow
 def test_branches_are_made_and_listed(cenote: Cenote) -> None:
     """Under the names that are asked for, each from the state that is asked for; lists and `show` tell the parent."""
     made = json.loads(cenote("fork", "etl", "--count", "2", "--as", "try", "--json")[1])

@@ -116,6 +116,7 @@ def test_up_says_how_to_connect_and_down_leaves_nothing(at_home: Cenote, cenote:
     assert "no platform runs here\n" == at_home("down").stdout
 
 
+@pytest.mark.slow
 def test_an_interrupted_up_leaves_no_platform(at_home: Cenote, state: StateFolder) -> None:
     """A shell that has its prompt back is told the truth by `status`."""
     command = [sys.executable, "-m", "cenote.cli.main", "up", "--without-ray", "--port", "0"]
@@ -353,6 +354,7 @@ def test_nothing_listens_to_others_in_the_clear(at_home: Cenote) -> None:
     assert (2, True) == (done.returncode, "--tls" in done.stderr)
 
 
+@pytest.mark.slow
 def test_the_operator_makes_tenants_and_tokens(standing: Cenote) -> None:
     """While the platform runs: a new token is good at once, a limit holds, a revoked or closed one is refused."""
     assert 0 == standing("tenant", "create", "acme").returncode

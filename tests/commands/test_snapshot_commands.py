@@ -10,6 +10,7 @@ from tests.commands.test_history_commands import Cenote, cenote
 __all__ = ["cenote"]
 
 
+@pytest.mark.slow
 def test_there_and_back(cenote: Cenote) -> None:
     """A label and a step are both a way to say where to; another process has the state then."""
     assert {"step": 2, "label": "clean"} == json.loads(

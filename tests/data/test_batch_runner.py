@@ -302,6 +302,7 @@ def test_what_does_not_fit_the_schema_is_an_error_of_its_rows() -> None:
     assert "a column 'more', which other results do not have; `schema=`" in error
 
 
+@pytest.mark.slow
 def test_what_contradicts_a_guess_ends_the_job() -> None:
     """Blocks with the guess may be written: read with them, these values would be lost, or not be read at all."""
     source = "def f(b):\n if (b.n < 3).any(): 1 / 0\n return b.assign(w=b.n if b.n.isin([1, 7, 100]).any() else 'a')"

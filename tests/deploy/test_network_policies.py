@@ -179,6 +179,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("protocol", ["UDP", "TCP"])
 @pytest.mark.parametrize("pod", ["gateway", "head", "worker"])
 @pytest.mark.parametrize(
@@ -204,6 +205,7 @@ def test_what_the_platform_needs_passes(source: str, target: str, port: int) -> 
     assert passes(policies(*SHIPPED), PEERS[source], PEERS[target], port)
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(("source", "target", "port"), REFUSED)
 def test_nothing_else_does(source: str, target: str, port: int) -> None:
     """Ray is out of reach for everybody, its own ports for the gateway too, and nodes do not call the gateway."""

@@ -258,6 +258,7 @@ def test_the_record_and_a_patch_of_it(runtime: Runtime) -> None:
 # -- who may, and what is refused --
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "header", [None, "", "Bearer", "Bearer wrong", "Basic YTpi", f"Bearer {TOKEN}x", "Bearer \u00e4"]
 )
@@ -321,6 +322,7 @@ def test_wrong_policies_and_names(http: httpx.Client) -> None:
     assert http.get("/v1/nothing").status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",
     [

@@ -77,6 +77,7 @@ async def door() -> AsyncIterator[Speaker]:
     await runtimes.close()
 
 
+@pytest.mark.slow
 async def test_the_descriptions_of_all_tools_are_short(door: Speaker) -> None:
     tools = (await door.client.list_tools()).tools
     assert [tool.name for tool in tools] == list(TOOLS)

@@ -47,6 +47,7 @@ def _is_noticed(arena: Arena, attempt: Attempt) -> bool:
     return noticed != []
 
 
+@pytest.mark.slow
 def test_missing_walls_are_noticed(open_arena: Arena) -> None:
     """A jail's processes without filter, capabilities dropped and no_new_privs do not pass for confined ones."""
     result = open_arena.runtime.execute("1")

@@ -112,6 +112,7 @@ def test_without_it_each_attempt_gets_through(start: Callable[[bool], Leaves]) -
     assert [] == [name for name, attempt in BY_MAPPING.items() if not leaves(attempt)]
 
 
+@pytest.mark.slow
 def test_mapping_is_stopped_by_mounts_only(level: str, start: Callable[[bool], Leaves]) -> None:
     """At `landlock`, which has none, a file can still be mapped as code: a limit that the documentation names."""
     leaves = start(True)

@@ -134,6 +134,7 @@ def test_what_does_not_come_is_named(merged: Merged) -> None:
     assert "([[], 2], [[], 1])" == value(source, "mine, theirs")
 
 
+@pytest.mark.slow
 def test_a_merge_is_repeated_in_later_jails(merged: Merged) -> None:
     """As other values that were put in."""
     source, _ = merged("a = []; b = [a]", "a.append(1)\ndef f(): return len(a)")

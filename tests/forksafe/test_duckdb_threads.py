@@ -90,6 +90,7 @@ def test_what_was_begun_goes_on_behind_a_crash(runtime: PythonRuntime) -> None:
     assert "(0,)" == good(runtime, "con.execute('select min(a) from t').fetchone()")
 
 
+@pytest.mark.slow
 def test_each_database_in_memory_is_kept(runtime: PythonRuntime) -> None:
     """Several, and the one that functions of the module use."""
     good(

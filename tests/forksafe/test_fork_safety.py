@@ -124,6 +124,7 @@ while (tasks / str(os.getpid()) / "comm").read_text() in names(): pass
 LOOK = "print(*safety.make_quiet())"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "none"])
 def test_libraries_are_known_by_name_inside_a_jail(isolation: Any) -> None:
     """The kernel shows a jailed process its own threads' stacks."""
@@ -132,6 +133,7 @@ def test_libraries_are_known_by_name_inside_a_jail(isolation: Any) -> None:
     assert "\nn threads of Polars\n" == re.sub(r"\d+", "n", result.stdout), result.error
 
 
+@pytest.mark.slow
 def test_without_a_look_into_proc_pools_are_paused_all_the_same() -> None:
     """At `landlock` a process may not list its threads: what is left after the pause is of unknown origin."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="landlock", cpus=2)) as runtime:

@@ -368,6 +368,7 @@ while True:
 """
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("call", ["pwrite", "fdatasync", "open"])
 @pytest.mark.parametrize("nth", [1, 2, 7])
 def test_a_killed_writer_loses_nothing_that_it_told(tmp_path: Path, call: str, nth: int) -> None:

@@ -82,6 +82,7 @@ def test_it_goes_on_from_no_older_state_than_what_was_acknowledged(owner: Owner)
     assert "[1, 2]" == runtime.execute("x").value
 
 
+@pytest.mark.slow
 def test_it_is_there_again(either: World) -> None:
     """With its names, its files, its record, and the numbers of its steps."""
     owner = Owner(either)
@@ -137,6 +138,7 @@ def test_what_cannot_be_given_back_is_said_first(owner: Owner) -> None:
     assert "(1, False, 0)" == again.execute("x, 'g' in globals(), next(h)").value
 
 
+@pytest.mark.slow
 def test_what_no_store_can_have_is_made_again(owner: Owner) -> None:
     """A generator goes on where it was, after sleep and after the end of everything, more than once."""
     runtime = owner.runtime(hibernate_after=0.1)
@@ -281,6 +283,7 @@ def test_what_makes_no_sense(owner: Owner) -> None:
         PythonRuntime(address=owner.world.address, token=owner.user.token, store="x", name="r")
 
 
+@pytest.mark.slow
 def test_what_stays_with_clients(owner: Owner) -> None:
     """Stubs are there again. A client that comes back answers them; another gives its own, and finds the values."""
 

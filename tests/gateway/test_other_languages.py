@@ -26,6 +26,7 @@ exec(compile(open(sys.argv[1]).read(), "program", "exec"), {"__name__": "__main_
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
 def test_the_program_of_the_docs(tmp_path: Path, relayed: bool) -> None:
     """Makes a runtime without a policy, puts JSON and an Arrow table in, runs a cell, and reads both back."""

@@ -59,6 +59,7 @@ def _stored(owner: Owner) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_branches_have_names_policy_and_parent(owner: Owner, parent: PythonRuntime) -> None:
     """Names that are given, or made up from those that are free; the policy is the parent's; lists tell all."""
     given = owner.user.fork("r", count=2, names=["one", "two"])

@@ -239,6 +239,7 @@ def test_memory_is_promised_within_the_quota(world: World) -> None:
     assert grpc.StatusCode.RESOURCE_EXHAUSTED == refused(lambda: acme.create("d")).code
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "policy",
     [

@@ -90,6 +90,7 @@ def test_a_history_goes_on_where_it_ended(path: Path) -> None:
     assert [(1, 0), (2, 1)] == [(record.number, record.parent) for record in again.tree]
 
 
+@pytest.mark.slow
 def test_what_was_flushed_survives_the_death_of_its_writer(path: Path) -> None:
     """Killed in the middle of writing: what was flushed is there, whole, and what follows it has no gap."""
     with subprocess.Popen(

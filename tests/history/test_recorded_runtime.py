@@ -171,6 +171,7 @@ def test_host_calls_are_noted_with_their_step() -> None:
     assert ["external"] == [call.effect for call in third.host_calls]
 
 
+@pytest.mark.slow
 def test_large_arguments_are_compared_and_not_kept() -> None:
     """What does not fit a packet; and of very many calls the number."""
 

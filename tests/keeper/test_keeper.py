@@ -268,6 +268,7 @@ def test_one_keeper_serves_a_folder(folder: Path) -> None:
     assert os.getpid() not in (parent := parent_of(first), os.getsid(first)), parent
 
 
+@pytest.mark.slow
 def test_a_keeper_without_anything_ends(tmp_path: Path) -> None:
     """After a while without clients and entries; it takes its socket along."""
     place = tmp_path / "keeper"
@@ -314,6 +315,7 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
     os.close(reader)
 
 
+@pytest.mark.slow
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
     """What was put has nobody else."""
     place = tmp_path / "keeper"

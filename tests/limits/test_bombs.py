@@ -213,6 +213,7 @@ def test_a_large_allocation_is_an_ordinary_error(start_runtime: StartRuntime, mo
     assert "memory limit is" in error.message
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize(
     "source",
     [

@@ -164,6 +164,7 @@ def test_lone_surrogates_become_question_marks() -> None:
     assert [{"role": "user", "content": "a?ü"}] == wire_messages([Message.user("a\udcffü")])
 
 
+@pytest.mark.slow
 @given(JSON)
 @settings(deadline=None, max_examples=200)
 def test_any_json_is_text_or_a_model_error(chunk: object) -> None:

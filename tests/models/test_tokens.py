@@ -46,6 +46,7 @@ def test_the_encoding_fits_the_model(model_id: str | None, encoding: str) -> Non
     assert encoding == tokens.encoding_name(model_id)
 
 
+@pytest.mark.slow
 def test_encodings_differ() -> None:
     """The model decides: newer encodings need fewer tokens for other scripts."""
     text = "Съешь же ещё этих мягких французских булок"

@@ -168,6 +168,7 @@ def test_whatever_json_says_it_is_an_option_or_refused(kind: type[Options], data
     assert "pydantic" not in told
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("known", definitions(SandboxPolicy), ids=lambda known: known.name)
 @settings(max_examples=60, deadline=None)
 @given(value=_SCALARS)

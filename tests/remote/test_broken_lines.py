@@ -114,6 +114,7 @@ def test_values_arrive_whole(own_platform: SmallPlatform, cable: Cable, connect:
     assert (value == runtime.retrieve("value")).all()
 
 
+@pytest.mark.slow
 def test_a_host_function_is_called_once(own_platform: SmallPlatform, cable: Cable, connect: Connect) -> None:
     """Its answer is sent again until it has arrived."""
     calls: list[int] = []

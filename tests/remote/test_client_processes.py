@@ -155,6 +155,7 @@ def test_a_forked_child(platform: SmallPlatform) -> None:
     assert ("own: 42", "0 1", "", 0) == (own, parent, done.stderr, done.returncode)
 
 
+@pytest.mark.slow
 def test_a_script_that_is_interrupted_while_it_connects() -> None:
     """KeyboardInterrupt gets through to whoever waits for a server that takes connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

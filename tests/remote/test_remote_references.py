@@ -124,6 +124,7 @@ def agent_with(runtime: PythonRuntime) -> CaveAgent:
     return CaveAgent(ScriptedModel(["```python\nresult = data.sum()\n```", "done"]), runtime=runtime)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("places", ["remote remote", "remote embedded", "embedded remote"])
 def test_sub_agents(platform: SmallPlatform, connect: Connect, places: str) -> None:
     """An orchestrator's code hands a value to a sub-agent and takes one back, wherever their runtimes are."""

@@ -53,6 +53,7 @@ def test_code_is_written_whole(code: CodeType) -> None:
     assert (code.co_filename, code.co_qualname) == (made.co_filename, made.co_qualname)
 
 
+@pytest.mark.slow
 def test_functions_keep_their_file_wherever_they_go(tmp_path: Path) -> None:
     """Into a jail, from there to another one, and there behind a sleep: by it a traceback says where something is."""
     asked = "double.__code__.co_filename"

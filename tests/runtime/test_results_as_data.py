@@ -438,6 +438,7 @@ def test_arguments_of_such_classes(make_runtime: Any) -> None:
         assert "greater than or equal to 0" in error.message  # by the client's own class
 
 
+@pytest.mark.slow
 def test_a_class_that_was_injected_is_that_class(make_runtime: Any) -> None:
     """On purpose, with its methods: results are its instances, and in branches too."""
     with make_runtime(functions=[host(make_order)], types=[Type(Order)]) as runtime:

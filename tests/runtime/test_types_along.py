@@ -97,6 +97,7 @@ def test_chains_of_classes_end() -> None:
     assert MAX_CLASSES == len(types_along([Variable("v", last())]))
 
 
+@pytest.mark.slow
 def test_a_class_goes_along_twice(make_runtime: Any) -> None:
     """Two values of one class in two injections; then the class itself, which is there already."""
     with make_runtime() as runtime:

@@ -129,6 +129,7 @@ def test_each_request_is_carried_out_once(runtime: PythonRuntime) -> None:
     assert 100 * "line\n" == "".join(printed)
 
 
+@pytest.mark.slow
 def test_it_falls_back_to_where_it_was(runtime: PythonRuntime) -> None:
     """A cell that takes down the process which was made for it, time after time."""
     for step in (1, 3, 5, 7, 9):

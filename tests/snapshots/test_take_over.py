@@ -105,6 +105,7 @@ def test_a_stopped_cell(hasty: None, runtime: PythonRuntime) -> None:
     assert survived(runtime)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", ["auto", "watchdog"])
 def test_memory(make_runtime: MakeRuntime, limits: str) -> None:
     """Whoever holds the limit, the state before the cell goes on, with a reason that says memory."""

@@ -103,6 +103,7 @@ def test_lines_of_functions_come_over_with_them(runtime: PythonRuntime) -> None:
     )
 
 
+@pytest.mark.slow
 def test_frames_of_polars_come_over(runtime: PythonRuntime) -> None:
     """Its threads are why the state cannot be kept."""
     cells = (

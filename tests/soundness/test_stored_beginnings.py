@@ -139,6 +139,7 @@ def test_the_state_that_a_patch_has_made_is_stored_and_begun_with_in_turn(runtim
     assert "(5, 6, 8, [1, 2])" == runtime.execute("c, d, e, a").value
 
 
+@pytest.mark.slow
 def test_states_on_the_way_of_a_patch_are_none(tmp_path: Path) -> None:
     """Each step of a durable runtime is stored, those that a patch runs among them: in the live state, of which some
     may still be that of the old line.

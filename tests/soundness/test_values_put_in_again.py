@@ -75,6 +75,7 @@ def test_while_its_state_is_kept_as_well(runtime: PythonRuntime) -> None:
     assert "(2, 3, 5)" == runtime.execute("n, m, k").value
 
 
+@pytest.mark.slow
 def test_what_was_put_in_together_goes_on_sharing(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """Arrays too, which lie in sealed memory: each time as they were, and writable."""
     array = numpy.arange(20_000)

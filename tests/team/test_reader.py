@@ -126,6 +126,7 @@ async def test_code_looks_at_team_variables() -> None:
     assert "log" not in names
 
 
+@pytest.mark.slow
 async def test_readings_run_at_once_up_to_a_number() -> None:
     """Each has a jail of its own; hostile code that asks for thousands gets them one after the other."""
     open_now: set[int] = set()

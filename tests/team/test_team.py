@@ -463,6 +463,7 @@ async def test_what_makes_no_team_is_told() -> None:
             team.add("lead", model=None)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 async def test_members_go_back_and_patch_as_agents_do_by_themselves() -> None:
     """What CaveAgent can do in a runtime of its own, a member of a team can."""
     careful = says(block("x = 1"), block("x = 2\n1 / 0"), block("print(x)"), "One.")

@@ -174,6 +174,7 @@ def test_an_import_by_something_of_the_user(ready: Steps, monkeypatch: pytest.Mo
     assert ready.bound_only is None
 
 
+@pytest.mark.sweep
 @pytest.mark.parametrize("code", FILES)
 def test_what_writes_files_of_the_directory_besides(ready: Steps, code: str) -> None:
     """Which is kept by itself."""

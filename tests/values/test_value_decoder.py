@@ -71,6 +71,7 @@ def test_work_has_a_limit() -> None:
         decode(header, limits=Limits(walk=3))
 
 
+@pytest.mark.slow
 def test_many_honest_keys_are_fine() -> None:
     """A hundred thousand different tuples are keys at a cost in proportion."""
     value = {(number, str(number)): number for number in range(20_000)}

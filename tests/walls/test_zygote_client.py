@@ -235,6 +235,7 @@ def test_a_preload_that_starts_threads_is_refused(tmp_path: Path) -> None:
         client.facts  # noqa: B018
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isolation", ["strict", "landlock"])
 def test_a_preload_may_write_to_its_cache_and_use_a_thread_for_a_moment(
     isolation: Isolation, tmp_path: Path
