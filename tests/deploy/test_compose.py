@@ -39,7 +39,7 @@ def test_a_mistake_is_seen(compose: Object, service: Object, key: str, value: ob
 
 def test_it_listens_on_the_loopback_of_the_machine_alone(service: Object) -> None:
     """Publishing to a network is a decision of whoever does it."""
-    assert ["127.0.0.1:8470:8470"] == service["ports"]
+    assert ["127.0.0.1:8470:8470", "127.0.0.1:8480:8480"] == service["ports"]
 
 
 def test_it_has_no_power(service: Object) -> None:
