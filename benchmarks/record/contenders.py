@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -34,17 +35,28 @@ class Jail:
         self.runtime.close()
 
 
-def _kernel() -> Contender:
-    from benchmarks.kernel import Kernel  # it needs jupyter_client
+class KernelInFolder:
+    """A kernel in a folder of its own."""
 
-    return Kernel(sys.executable)
+    def __init__(self) -> None:
+        from benchmarks.kernel import Kernel  # it needs jupyter_client
+
+        self._folder = tempfile.TemporaryDirectory()
+        self._kernel = Kernel(sys.executable, folder=self._folder.name)
+
+    def execute(self, code: str) -> object:
+        return self._kernel.execute(code)
+
+    def close(self) -> None:
+        self._kernel.close()
+        self._folder.cleanup()
 
 
 CONTENDERS: Final[Mapping[str, Callable[[], Contender]]] = {
     "default": lambda: Jail(SandboxPolicy(memory=MEMORY)),
     "bare": lambda: Jail(SandboxPolicy(memory=MEMORY, snapshots="none", tracking=False)),
     "untracked": lambda: Jail(SandboxPolicy(memory=MEMORY, tracking=False)),
-    "ipykernel": _kernel,
+    "ipykernel": KernelInFolder,
 }
 """untracked: with snapshots and without tracking."""
 
