@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cenote.runtime import Function, IncompleteForkError, PythonRuntime, Variable
+from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.sealed import SealedMemory
@@ -102,7 +102,8 @@ def answers():
         text.tell(), text.readline(), half.tell(), open("half.txt").read(), open("agent.log").read(), log.level,
         by_nan[nan], float("nan") in by_nan, proxy.name, slow(3), slow(5), slow.cache_info().misses, calls,
         json.dumps(1), lock.locked(), local.value, variable.get(), str(decimal.Decimal(1) / 3), np.geterr()["divide"],
-        type(window).__name__, window.base is backing, window.note, list(pairs)[:2], [id(k) for k in mixed] == addresses,
+        type(window).__name__, window.base is backing, window.note, list(pairs)[:2],
+        [id(k) for k in mixed] == addresses,
         seen, gc.isenabled(), gc.get_threshold(), memory[:5], float(part.sum()), part.base is large,
         open(folder + "/inner.txt").read(), os.umask(0o027), kept.__traceback__.tb_lineno, asks(4), os.getcwd(),
         os.getpid() == number, time.process_time() >= spent,
@@ -195,7 +196,8 @@ def test_a_kept_state_is_the_beginning(make: Make, fork: Fork) -> None:
 DRAWS = """
 import random, ssl, uuid, secrets, os
 import numpy as np
-print([random.random(), float(np.random.random()), ssl.RAND_bytes(8), uuid.uuid4().hex, secrets.token_hex(8), os.urandom(8)])
+mine = [random.random(), float(np.random.random())]
+print(mine + [ssl.RAND_bytes(8), uuid.uuid4().hex, secrets.token_hex(8), os.urandom(8)])
 """
 
 
@@ -252,7 +254,8 @@ def test_threads_are_a_reason(make: Make, fork: Fork) -> None:
     source = make()
     printed(
         source,
-        "import threading\nend = threading.Event()\nwaiting = threading.Thread(target=end.wait, name='mine')\nwaiting.start()\nx = 1",
+        "import threading\nend = threading.Event(); x = 1\n"
+        "waiting = threading.Thread(target=end.wait, name='mine'); waiting.start()",
     )
     (branch,) = fork(source, partial=True)
     assert how(branch).startswith("rebuilt threads were running")
@@ -302,7 +305,7 @@ def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
     printed(source, "x = [1, 2, 3]")
     image, _ = state_transfer.imaged(backend(source), backend(source).started())
     tables = int.from_bytes(os.pread(image.image.memory.fileno(), 8, 16), "little")  # type: ignore[union-attr]
-    forged = b"\xff" * 8
+    forged, refused = b"\xff" * 8, list[str]()
     places = [0, 8, 16, 24, 32, 40, 64, 120, 128, 136, 200, tables, tables + 8, tables + 40, 4096 * 9]
     try:
         for place in places:
@@ -312,12 +315,14 @@ def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
                 supervisor = backend(victim).started()
                 state_transfer.put_image(supervisor, damaged, draw_anew=True, patience=5)
             except Exception as error:
-                assert str(error)
+                refused.append(str(error))
             finally:
                 damaged.close()
             victim.close()
     finally:
         image.close()
+    assert refused
+    assert all(refused)
     assert "[1, 2, 3]\n" == printed(source, "print(x)")
 
 
@@ -331,7 +336,8 @@ def test_branches_share_what_they_do_not_write(make: Make) -> None:
     made = source.fork(count=4)
     try:
         assert ["12500000.0\n"] * 4 == [printed(each, "print(large.sum())") for each in made]
-        own = "print(sum(int(line.split()[1]) for line in open('/proc/self/smaps_rollup') if 'Private_Dirty' in line))"
+        lines = "open('/proc/self/smaps_rollup') if 'Private_Dirty' in line"
+        own = f"print(sum(int(line.split()[1]) for line in {lines}))"
         assert all(int(printed(each, own)) < 60_000 for each in made)
     finally:
         for each in made:

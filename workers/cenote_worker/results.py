@@ -273,7 +273,7 @@ class SnapshotInfo:
 class Carried:
     """How the state that a runtime began with came into its process.
 
-    how: `exact`: as an image of the process, as a fork has it where that can be had; `rebuilt`: by value, as any other
+    how: `exact`: as an image of the process, which a fork has where it can be had; `rebuilt`: by value, as any other
     fork, a restore and a hibernated runtime that wakes have it. reason: of a fork, why it is not exact. missing: what
     is not there, with reasons. differing: what is there and not as it was, and what could not be compared. Each is a
     line.

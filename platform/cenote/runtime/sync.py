@@ -337,8 +337,8 @@ class PythonRuntime(RuntimeFace):
 
         The process is copied as it is, with its working directory, into jails of their own, with limits of
         their own; the client's functions and objects are offered there as here. One copy serves all. Where
-        no image of the process can be had, see `carried.reason`, the state goes by value. step: begin with a kept state
-        instead, as in `rollback`; this runtime goes there and comes back, and calls of others wait
+        no image of the process can be had, see `carried.reason`, the state goes by value. step: begin with a
+        kept state instead, as in `rollback`; this runtime goes there and comes back, and calls of others wait
         meanwhile. deterministic: draw the random numbers that this runtime goes on to draw; otherwise the
         generators of `random`, numpy and torch begin anew, while those that are variables are copied as they
         are. By value, what cannot be copied each runtime makes again, as a restore does: by running the steps
