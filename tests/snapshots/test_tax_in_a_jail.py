@@ -52,12 +52,12 @@ def test_between_sweeps_in_a_row_nothing_is_copied(make_runtime: MakeRuntime) ->
     assert runtime.execute(MAKE).success
 
     def forks() -> int:
-        """Of three sweeps, with this cell's own and those around it: else there are five."""
+        """Of three sweeps, with this cell's own and those around it, unless they can be run again: else there are five."""
         first = next_pid(runtime)
         assert all("given up" in runtime.execute("a += 1").unkept for _ in range(3))
         return next_pid(runtime) - first
 
-    until(lambda: forks() == 3)
+    until(lambda: forks() <= 3)
     assert "" == runtime.execute("x = object()").unkept
     runtime.execute("a += 1")
     newest = runtime.execute("a += 1").step
