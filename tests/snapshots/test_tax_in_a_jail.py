@@ -52,7 +52,7 @@ def test_between_sweeps_in_a_row_nothing_is_copied(make_runtime: MakeRuntime) ->
     assert runtime.execute(MAKE).success
 
     def forks() -> int:
-        """Of three sweeps, with this cell's own and those around it, unless they can be run again: else there are five."""
+        """Of three sweeps, with this cell's own and those around it, unless they can be run again. Else five."""
         first = next_pid(runtime)
         assert all("given up" in runtime.execute("a += 1").unkept for _ in range(3))
         return next_pid(runtime) - first
