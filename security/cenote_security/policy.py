@@ -177,8 +177,9 @@ class SandboxPolicy(Options):
     )
     tracking: bool = option(
         True,
-        help="each result says what the cell read and wrote (`ExecutionResult.trace`). Where snapshots are kept, cells "
-        "are looked at in any case, since that is cheaper than a copy for each; without it, results have no trace",
+        help="each result says what the cell read and wrote (`ExecutionResult.trace`). Where snapshots are kept, "
+        "cells are looked at in any case, since that costs less than a copy for each; without it, results have "
+        "no trace",
         wire="untracked",
         is_inverted=True,
         opens_nothing=True,
