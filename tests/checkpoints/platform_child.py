@@ -37,7 +37,7 @@ class Told:
 def platform(state: Path, port: int) -> None:
     """Until it is killed."""
     os.setpgid(0, 0)
-    options = PlatformOptions(state=StateFolder(path=state), port=port, without_ray=True)
+    options = PlatformOptions(state=StateFolder(path=state), port=port, without_ray=True, no_http=True)
     serve(options, Told())
 
 

@@ -1,6 +1,6 @@
 """Forks and merges of runtimes on a platform: see the tests themselves."""
 
-from tests.forks.conftest import closing, fork, make
+from tests.forks.conftest import by_value, closing, fork, make
 from tests.forks.test_attempts import test_the_best_branch_is_kept
 from tests.forks.test_branching import (
     test_a_branch_goes_on_with_history_and_snapshots,

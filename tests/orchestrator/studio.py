@@ -66,7 +66,7 @@ class Studio:
     _opened: ExitStack = field(default_factory=ExitStack)
 
     def open(self, **options: object) -> Studio:
-        given = {"without_ray": True, "model_endpoints": (self.models.url,), **options}
+        given = {"without_ray": True, "no_http": True, "model_endpoints": (self.models.url,), **options}
         made = PlatformOptions(state=StateFolder(path=self.folder), port=self.port, **given)  # type: ignore
         running = self._opened.enter_context(platform(made))
         self.address = running.address

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel
 from tests.descriptors import MEMORY, all_closed
+from tests.forks.conftest import by_value  # noqa: F401  (a fixture)
 
 from cenote.runtime import Function, ObjectReference, PythonRuntime, Type, Variable
 from cenote_security.errors import (
@@ -399,6 +400,7 @@ ENDLESS = [
 
 
 @pytest.mark.sweep
+@pytest.mark.usefixtures("by_value")
 @pytest.mark.parametrize(("method", "call"), ENDLESS)
 def test_a_value_that_never_ends(make_runtime, method: str, call: Callable[[PythonRuntime], object]) -> None:
     """Each call that runs code of a jail has the policy's limit, and leaves the rest as it was."""
