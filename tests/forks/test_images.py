@@ -54,6 +54,7 @@ text = open("lines.txt", "w+"); text.write("one\\ntwo\\nthree\\n"); text.flush()
 half = open("half.txt", "w"); half.write("not flushed")
 log = logging.getLogger("agent"); log.setLevel(logging.DEBUG); log.addHandler(logging.FileHandler("agent.log"))
 log.info("first")
+nowhere = open(os.devnull, "w")
 
 nan = float("nan"); by_nan = {nan: "mine", float("nan"): "other"}
 class Thing: pass
@@ -97,7 +98,7 @@ def answers():
         woken = stop.value
     half.flush()
     return [
-        next(generator), generator.gi_frame.f_locals, woken,
+        next(generator), generator.gi_frame.f_locals, woken, nowhere.write("x"), nowhere.flush(), nowhere.isatty(),
         cursor.fetchone(), database.in_transaction, database.execute("select twice(a) from t where a = 7").fetchone(),
         text.tell(), text.readline(), half.tell(), open("half.txt").read(), open("agent.log").read(), log.level,
         by_nan[nan], float("nan") in by_nan, proxy.name, slow(3), slow(5), slow.cache_info().misses, calls,

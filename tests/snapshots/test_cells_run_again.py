@@ -122,7 +122,7 @@ def a_cell(step: int, seconds: float = 0.01) -> ReplayableCell:
 
 
 def test_as_long_as_copies_would_have_taken() -> None:
-    """And never longer than somebody may be kept waiting after a crash."""
+    """And never longer than a client may be kept waiting after a crash."""
     log = ReplayLog()
     for step in range(1, 4):
         log.add(a_cell(step, LONGEST / 3.5))

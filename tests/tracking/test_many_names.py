@@ -80,7 +80,7 @@ NAMES = {"a": 1, "b": "text", "c": [], "d": None}
 
 @pytest.mark.parametrize("many", [0, 255, 256, 5_000])
 def test_what_has_changed_in_a_namespace(many: int) -> None:
-    """Bound anew, added, deleted, and deleted and added again; keys that are no text are nobody's names."""
+    """Bound anew, added, deleted, and deleted and added again; keys that are no text are no names."""
     namespace: dict[Any, object] = {**{f"v{number}": [number] for number in range(many)}, **NAMES, 7: 8}
     before = NameTable(namespace)
     assert set() == set(NameTable(namespace).changed_since(before))

@@ -147,7 +147,7 @@ def test_what_ran_between_a_look_and_a_copy_may_have_written() -> None:
 
 
 def test_another_array_at_the_same_place_is_another_one() -> None:
-    """Memory that nobody has written to yet is shared by everybody who has none."""
+    """Memory that was never written to is shared by all that have none."""
     untouched, array = hashed()
     with a_copy():
         place, size = array.__array_interface__["data"][0], array.nbytes

@@ -51,7 +51,7 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class Imaged:
-    """state: of files only. memories: of these, if there are any, and of the process. Whoever holds it closes it."""
+    """state: of files only. memories: of these, if there are any, and of the process. Its owner closes it."""
 
     state: State
     memories: tuple[Content, ...]

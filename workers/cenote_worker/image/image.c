@@ -7,7 +7,7 @@
  * No C library: the writer must not change the heap that it writes, and the other side goes on while its memory is
  * replaced. No data that is written to, either: this code stays where it is mapped, its data would not.
  *
- * An image is one header page, then pages, then three tables and their text. Whoever becomes an image trusts it as
+ * An image is one header page, then pages, then three tables and their text. The process that becomes an image trusts it as
  * far as its own past: both run in the same jail. Nothing outside a jail reads more than the header.
  */
 #include <stddef.h>
@@ -476,7 +476,7 @@ static long open_named(struct arena *a, int *next) {
     return 0;
 }
 
-/* There is no way back, nor anybody to tell: a failure ends the process. Its warden hears of that. */
+/* There is no way back, nor a way to report: a failure ends the process. Its warden hears of that. */
 #define MUST(expression) do { if (FAILED((long)(expression))) { sys(exit_group, 112); __builtin_trap(); } } while (0)
 
 static void map_regions(const struct arena *a) {

@@ -153,7 +153,7 @@ class Checkpointing:
     def ship_image(
         self, sock: socket.socket, tell: Callable[[], None], severed: Collection[str]
     ) -> tuple[int, ...] | None:
-        """In a copy: files, then this process itself. None when that is done, or nobody wants it any more.
+        """In a copy: files, then this process itself. None when that is done, or is not wanted any more.
 
         In a process that has become it: the descriptors that it was given. severed: variables that will be of no use
         there.

@@ -71,7 +71,7 @@ class Kernel:
         watching: bool = False,
         guarded: bool = False,
     ) -> None:
-        """watching: what cells do is looked at though nobody asks for traces: a copy of the state costs more.
+        """watching: what cells do is looked at without traces, too: a copy of the state costs more.
         guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
@@ -224,7 +224,7 @@ class Kernel:
 
     @property
     def tracker(self) -> Tracker | None:
-        """Of the common namespace; None where nobody asks for traces."""
+        """Of the common namespace; None without traces."""
         return self._tracking.tracker if self._tracking is not None and self._gives_traces else None
 
     def before_fork(self) -> None:

@@ -529,7 +529,7 @@ def _changes_something(request: jail_pb2.Request) -> bool:
 
 
 def _is_asked_for(request: jail_pb2.Request) -> bool:
-    """Whether somebody has asked for the copy before it."""
+    """Whether the copy before it was asked for."""
     return request.WhichOneof("body") == "snapshot" or request.execute.atomic
 
 

@@ -216,5 +216,5 @@ addresses_of: Final = (
     and _pointers(_PROBE) == _one_by_one(_PROBE)
     else _one_by_one
 )
-"""Of the items of a list that nobody else has: eight bytes each. To ask each item for its own takes ten times as
+"""Of the items of a list of no other owner: eight bytes each. To ask each item for its own takes ten times as
 long, and an audit hook hears of it each time."""

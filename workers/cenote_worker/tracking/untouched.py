@@ -123,7 +123,7 @@ class Untouched:
         self.bytes_hashed += size
         place, pages = (_address(array), size), pages_of(owner)
         if pages is None and owner.base is not None:
-            return  # whoever else has that memory may write to it
+            return  # another owner of that memory may write to it
         if pages is not None and _is_untouched(*place):
             self._known[place] = weakref.ref(pages), digest
             return

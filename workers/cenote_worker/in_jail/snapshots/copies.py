@@ -16,7 +16,6 @@ from typing import Final
 from cenote_worker.in_jail.forking import library_threads
 from cenote_worker.in_jail.forking.fork_safety import ForkSafety
 from cenote_worker.in_jail.forking.idle_pools import NONE as NO_POOLS
-from cenote_worker.in_jail.forking.open_files import descriptors
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots import processor_time
 from cenote_worker.in_jail.snapshots.beginning import Beginning
@@ -222,8 +221,6 @@ class Copies:
         self._pools = self._safety.idle
         self._imported.settle()
         holdings = Holdings.now((*self._kept(), way))
-        kept = frozenset((way, *self._kept(), *holdings.links, *holdings.positions))
-        others = frozenset(number for number in descriptors() if number not in kept and _is_open(number))
         spent = int(time.process_time() * 1e6)
         waiting, telling = os.pipe2(os.O_CLOEXEC)
         with Parting(needed=bool(holdings.positions)) as parting:
@@ -233,13 +230,12 @@ class Copies:
                 os.read(waiting, 1)
                 os.close(waiting)
                 return None
-            return self._write(write, holdings, others, spent, parting, telling)
+            return self._write(write, holdings, spent, parting, telling)
 
     def _write(
         self,
         write: Callable[[Callable[[], None]], tuple[int, ...] | None],
         holdings: Holdings,
-        others: frozenset[int],
         spent: int,
         parting: Parting,
         telling: int,
@@ -269,7 +265,7 @@ class Copies:
             os.dup2(come, wanted, inheritable=False)
             os.close(come)
         unlinked = frozenset(links[len(given) - 1 :])
-        lost = holdings.bring(others | unlinked)
+        lost = holdings.bring(unlinked)
         self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost
         self.amiss = self._pools.renew()
         self._pools = NO_POOLS
@@ -560,11 +556,3 @@ class Copies:
         """In a fork of a copy that is lent: what is not the state that was asked for is no answer."""
         if not self._differing:
             self._answer(line, self._wanted)
-
-
-def _is_open(number: int) -> bool:
-    try:
-        _fstat(number)
-    except OSError:
-        return False
-    return True

@@ -12,7 +12,7 @@ import socket
 import stat
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cenote_worker.in_jail.forking.open_files import Position, Positions, descriptors, position, put_back
@@ -30,17 +30,19 @@ _COUNTERS: Final = frozenset(("anon_inode:[eventfd]", "anon_inode:[timerfd]", "a
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
     """Descriptors of a process at one moment. links: pipes, sockets and counters; pipes: those of them that are no
-    sockets. positions: of its files and folders. locks: on files."""
+    sockets. positions: of its files and folders. locks: on files. others: all else, which a fork has as it was."""
 
     links: frozenset[int] = frozenset()
     pipes: frozenset[int] = frozenset()
     positions: Positions
     locks: Locks
+    others: frozenset[int] = field(default=frozenset(), compare=False)
 
     @classmethod
     def now(cls, keep: Collection[int]) -> Holdings:
         """Of this process, but no links of `keep`."""
-        links, pipes, positions = set[int](), set[int](), dict[int, Position]()
+        links, pipes, others = set[int](), set[int](), set[int]()
+        positions = dict[int, Position]()
         locks: Locks = {}
         for number in descriptors():
             with suppress(OSError):
@@ -52,23 +54,31 @@ class Holdings:
                 elif number not in keep and (stat.S_ISFIFO(status.st_mode) or _counts(number, status)):
                     links.add(number)
                     pipes.add(number)
+                elif number not in keep:
+                    others.add(number)
         if positions:
             locks = locks_on(positions)
-        return cls(links=frozenset(links), pipes=frozenset(pipes), positions=positions, locks=locks)
+        return cls(
+            links=frozenset(links),
+            pipes=frozenset(pipes),
+            positions=positions,
+            locks=locks,
+            others=frozenset(others),
+        )
 
     def sever(self) -> None:
         """Puts a dead end in the place of each link, and parts the files from those of the original."""
         part(self.positions)
         _end_dead(self.links)
 
-    def bring(self, others: Collection[int]) -> frozenset[int]:
-        """In another jail, where files that were found there are open again. others: descriptors that are no files.
+    def bring(self, unlinked: Collection[int]) -> frozenset[int]:
+        """In another jail, where files that were found there are open again. unlinked: that have no far end there.
 
         Gives those that are of no use here, which are dead ends then, and those whose locks somebody else has.
         """
-        lost = frozenset((*others, *(number for number in self.positions if not _is_open(number))))
+        lost = {number for number in (*self.positions, *self.others) if not _is_open(number)} | {*unlinked}
         _end_dead(self.links | lost)
-        return lost | take_again(self.locks, self.positions.keys() - lost)
+        return frozenset(lost) | take_again(self.locks, self.positions.keys() - lost)
 
     def restore(self) -> frozenset[int]:
         """Puts each file back to where it was, apart from the file of the copy, and takes its locks again.
