@@ -144,14 +144,14 @@ def test_an_up_whose_platform_is_ended_meanwhile_says_so(at_home: Cenote, state:
 
 @pytest.mark.slow
 def test_a_platform_that_was_killed_comes_back(at_home: Cenote, state: StateFolder) -> None:
-    """Whatever it left in its files: the next one starts at the same address, and says what was lost."""
+    """Whatever it left in its files: the next one starts at the same addresses, and says what was lost."""
     started = json.loads(at_home("up", "--without-ray", "--port", "0", "--json").stdout)
     at_home("runtime", "create", "etl")
     os.kill(started["pid"], signal.SIGKILL)
     # A process has its locks until its last thread is gone, which may be after it has stopped being seen to run.
     while (again := running_at(state.lock)) is None or again.pid == started["pid"] or not again.address:
         time.sleep(0.01)
-    assert started["address"] == again.address
+    assert (started["address"], started["http"]) == (again.address, again.http)
     (lost,) = json.loads(at_home("runtime", "ls", "--json").stdout)
     assert ("etl", "lost") == (lost["name"], lost["state"])
     assert {"ended": True, "pid": again.pid, "forced": False} == json.loads(at_home("down", "--json").stdout)

@@ -257,6 +257,23 @@ def test_the_end_of_input_at_a_terminal(strict: PythonRuntime) -> None:
         assert 0 == process.wait(PATIENCE).exit_code
 
 
+CLOSED_TERMINAL = """
+import os, time
+os.write(1, b"line")
+for each in (0, 1, 2):
+    os.close(each)
+time.sleep(0.5)  # for what would end it
+os._exit(7)
+"""
+
+
+def test_a_program_outlives_the_use_of_its_terminal(strict: PythonRuntime) -> None:
+    """One that has closed its ends of it, as C libraries do at exit, gets no SIGHUP."""
+    with strict.spawn(["python", "-c", CLOSED_TERMINAL], pty=(24, 80)) as process:
+        result = process.wait(PATIENCE)
+    assert (7, None, "line") == (result.exit_code, result.killed_by, result.stdout)
+
+
 def test_no_terminal_in_gvisor(gvisor: PythonRuntime) -> None:
     with pytest.raises(UsageError, match="terminal"):
         gvisor.spawn(["cat"], pty=(24, 80))

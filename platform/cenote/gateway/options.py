@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.daemon_lock import Running
 from cenote.gateway.state_folder import StateFolder
 from cenote.runtime.remote.address import HTTP_PORT, PORT
 from cenote_security.errors import UsageError
@@ -24,6 +25,10 @@ _ADDRESS: Final = re.compile(r"(?:[^\s:]+|\[[^\s\]]+\]):(\d{1,5})")
 def _is_address(text: str) -> bool:
     found = _ADDRESS.fullmatch(text)
     return found is not None and int(found[1]) <= 65535
+
+
+def _port(address: str) -> int:
+    return int(address.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,6 +181,12 @@ class PlatformOptions(Options):
             return self.host, HTTP_PORT if self.port else 0
         host, _, port = self.http.rpartition(":")
         return host, int(port)
+
+    def at_ports_of(self, running: Running) -> Self:
+        """The same platform, at the ports that this one was given. Raises ValueError."""
+        host, _ = self.http_address
+        http = f"{host}:{_port(running.http)}" if running.http else self.http
+        return replace(self, port=_port(running.address), http=http)
 
     @property
     def relayed(self) -> bool:

@@ -14,7 +14,6 @@ import signal
 import sys
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from typing import BinaryIO, Final
 
 from cenote.gateway import logs
@@ -105,17 +104,16 @@ class Watcher:
                 _kill(daemon, life)
 
     def _heard(self, said: bytes) -> None:
-        """Passes on what it said, and keeps the port for the next one: clients have it."""
+        """Passes on what it said, and keeps its ports for the next one: clients have them."""
         if not said and self._end.wait(0):
             announce(self._told, UnavailableError(_TOLD_TO_END))
         if not self._told.closed:
             with suppress(OSError), self._told:  # who has started it is gone, and it goes on
                 self._told.write(said)
         try:
-            port = int(read_announcement(said).address.rpartition(":")[2])
+            self._options = self._options.at_ports_of(read_announcement(said))
         except (CenoteError, ValueError):
             return  # the process ends, or has ended
-        self._options = replace(self._options, port=port)
         self._ready = True
 
 

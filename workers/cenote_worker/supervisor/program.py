@@ -260,8 +260,11 @@ class Program:
             data = os.read(descriptor, CHUNK)
         except BlockingIOError:
             data = None
-        except OSError:  # of a terminal that is closed
+        except OSError:  # a terminal that no process has open; a jail has nothing to open it with again
             data = b""
+            if self._report is None:  # closed here too, it would hang up: SIGHUP would end what still runs
+                self._reactor.unwatch(descriptor)
+                return
         if data is None and self._report is None:
             return
         if data:
