@@ -9,10 +9,13 @@ with them is shown there, and the cell runs all the same.
 from __future__ import annotations
 
 import _thread
+import faulthandler
 import gc
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, Final
 
 from cenote_worker.deferred_signals import DeferredSignals, Late
@@ -29,7 +32,14 @@ _gettrace, _settrace = sys.gettrace, sys.settrace
 _getprofile, _setprofile = sys.getprofile, sys.setprofile
 _get_limit, _set_limit = sys.getrecursionlimit, sys.setrecursionlimit
 _add_hook = sys.addaudithook
-_modules = sys.modules
+_start_watchdog, _cancel_watchdog = (
+    faulthandler.dump_traceback_later,
+    faulthandler.cancel_dump_traceback_later,
+)
+_sleep, _now = time.sleep, time.monotonic
+
+_WATCHDOG_SECONDS: Final = 0.5
+"""For the thread of a watchdog to be gone. It takes microseconds, unless it was gone before."""
 
 Note = Callable[[str], None]
 Hook = Callable[[str, tuple[Any, ...]], object]
@@ -52,11 +62,14 @@ class BetweenCells:
         self._events: dict[int, int] = {}
         """Of `sys.monitoring`, by the number of the tool, likewise."""
         self._main = _get_ident()
+        self._has_watchdog = False
+        """Whether a cell has started one and has not cancelled it."""
 
     def guard(self) -> None:
         """The process is the kernel's alone: also what would be noticed outside of it is held back from now on."""
         self._signals = DeferredSignals()
         sys.addaudithook = self._add_audit_hook
+        self._know_of_watchdogs()
 
     def open(self, late: Late) -> None:
         """The user's program runs from here on. late: see `DeferredSignals.open`. Raises KeyboardInterrupt."""
@@ -88,14 +101,31 @@ class BetweenCells:
                 self._is_collecting = _is_collecting()
             _collect_no_more()
             self._events |= _stopped_events()
-            if "faulthandler" in _modules and _end_watchdog():
+            if self._has_watchdog and _end_watchdog():
                 note("faulthandler.dump_traceback_later ends with the cell")
+            self._has_watchdog = False
         self.is_open = False
 
     @property
     def is_collecting(self) -> bool:
         """Whether the user's program has the collector on."""
         return _is_collecting() if self._is_collecting is None else self._is_collecting
+
+    def _know_of_watchdogs(self) -> None:
+        """Nothing else shows that the thread of one is there."""
+
+        @wraps(_start_watchdog)
+        def dump_traceback_later(*arguments: Any, **options: Any) -> None:
+            self._has_watchdog = True
+            _start_watchdog(*arguments, **options)
+
+        @wraps(_cancel_watchdog)
+        def cancel_dump_traceback_later() -> None:
+            _cancel_watchdog()
+            self._has_watchdog = False
+
+        faulthandler.dump_traceback_later = dump_traceback_later
+        faulthandler.cancel_dump_traceback_later = cancel_dump_traceback_later
 
     def _add_audit_hook(self, hook: Hook) -> None:
         """In the place of `sys.addaudithook`: hooks cannot be removed, and whatever one raises ends the call."""
@@ -121,12 +151,17 @@ def not_collecting() -> Iterator[None]:
 
 
 def _end_watchdog() -> bool:
-    """Whether there was one: a thread that prints where all others are after some time, and may end the process."""
+    """Whether there was one: a thread that prints where all others are after some time, and may end the process.
+    Waits for its end: the thread goes on for a moment when it has been cancelled, and no copy is made beside it.
+    """
     before = thread_count()
     if before == 1:
         return False
-    _modules["faulthandler"].cancel_dump_traceback_later()
-    return thread_count() < before
+    _cancel_watchdog()
+    until = _now() + _WATCHDOG_SECONDS
+    while (is_there := thread_count() >= before) and _now() < until:
+        _sleep(0.0001)
+    return not is_there
 
 
 if sys.version_info >= (3, 12):
