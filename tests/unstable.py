@@ -14,9 +14,9 @@ import pytest
 from _pytest.terminal import TerminalReporter
 
 FEW = 10
-"""Where more tests fail, something is broken: none of them is run again."""
+"""Where more fail, something is broken: none of them is run again. Tests of one file whose set-up fails are one."""
 
-LIMIT = 400.0
+LIMIT = 1_000.0
 """Seconds for one test alone. A test has its own, shorter limit; this one is for what hangs outside a test."""
 
 
@@ -25,15 +25,17 @@ class Unstable:
 
     def __init__(self) -> None:
         self._loads: dict[str, float] = {}
+        self._faults: set[str] = set()
         self._unstable: list[str] = []
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.failed:
             self._loads.setdefault(report.nodeid, os.getloadavg()[0])
+            self._faults.add(report.fspath if report.when == "setup" else report.nodeid)
 
     @pytest.hookimpl(trylast=True)  # the processes of a parallel run have ended by then
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(self._loads) <= FEW:
+        if session.exitstatus != pytest.ExitCode.TESTS_FAILED or not 0 < len(self._faults) <= FEW:
             return
         reporter: TerminalReporter = session.config.pluginmanager.getplugin("terminalreporter")
         self._unstable = [test for test in self._loads if self._passes_alone(session.config, test)]

@@ -127,6 +127,24 @@ def test_where_much_fails_nothing_is_run_again(tmp_path: Path) -> None:
     assert (1, True) == (done.returncode, "unstable" not in done.stdout), done.stdout + done.stderr
 
 
+SHARED = """import pathlib, pytest
+@pytest.fixture(scope='module')
+def shared():
+    seen = pathlib.Path('seen')
+    was_there = seen.exists()
+    seen.touch()
+    assert was_there
+@pytest.mark.parametrize('number', range(11))
+def test_it(shared, number): pass
+"""
+
+
+def test_what_many_share_fails_once(tmp_path: Path) -> None:
+    """Each of them is run again, where more faults than that would be too many."""
+    done = run_suite(tmp_path, SHARED, options=["--again"])
+    assert (0, True) == (done.returncode, "11 unstable" in done.stdout), done.stdout + done.stderr
+
+
 FAMILIES = """import pytest
 @pytest.mark.slow
 def test_slow(): pass
