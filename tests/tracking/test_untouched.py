@@ -184,18 +184,31 @@ WRITES = {"a[3] = 7": "name:a", "b.loc[3, 'c'] = 7": "name:b", "a += 1": "name:a
 
 @pytest.mark.usefixtures("alone")
 def test_a_step_that_reads_hashes_nothing_and_one_that_writes_is_seen(in_process: Callable) -> None:
-    """Whatever it reads; bytes are counted, and versions are those of a look that has nothing to go by."""
+    """Whatever it reads; bytes are counted, and versions are those of a look that has nothing to go by.
+
+    Looked at three times at most: the kernel may put pages together (khugepaged), and they are this process's then.
+    """
     steps = in_process()
     steps.good(f"import numpy, pandas\na = numpy.ones({LARGE})\nb = pandas.DataFrame({{'c': a + 1, 'd': a}})")
     untouched = steps.tracker._album.untouched
+
+    def hashes_nothing(name: str) -> bool:
+        before = untouched.bytes_hashed
+        for read in READS:
+            assert name not in steps.good(read).writes, read
+        return before == untouched.bytes_hashed
+
     for write, name in WRITES.items():
-        with a_copy():
-            before = untouched.bytes_hashed
-            for read in READS:
-                assert name not in steps.good(read).writes, read
-            assert before == untouched.bytes_hashed, write
-            assert name in steps.good(write).writes
-            assert before < untouched.bytes_hashed
+        for _ in range(3):
+            with a_copy():
+                if not hashes_nothing(name):
+                    continue
+                before = untouched.bytes_hashed
+                assert name in steps.good(write).writes
+                assert before < untouched.bytes_hashed
+                break
+        else:
+            pytest.fail(f"reads before {write} hash memory")
         (known,) = steps.tracker.versions([Location(name)]).values()
         untouched.forget()
         steps.tracker.forget()
