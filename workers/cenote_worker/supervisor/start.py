@@ -19,6 +19,7 @@ from cenote_security.printable import shown_size
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
+from cenote_worker.egress.tls_end import make_jail_authority, trusted_by_jail
 from cenote_worker.supervisor.accounting import Accounting, open_disk
 from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
@@ -73,8 +74,10 @@ class Nursery:
         """
         ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
         _, accounting, zygote = self._for(policy)
+        authority = None
         if isinstance(policy.network, Allow):
             _check_network(zygote)
+            authority = make_jail_authority() if policy.network.credentials else None
         facts = zygote.facts
         base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
@@ -91,7 +94,7 @@ class Nursery:
                 stderr=err[1],
                 groups=group.entrances(theirs) if group is not None else (),
             )
-            started = zygote.start_jail(policy, passed)
+            started = zygote.start_jail(policy, passed, trusted_by_jail(authority) if authority else "")
             ours.pop_all()
         return JailEnds(
             pidfd=started.pidfd,
@@ -105,6 +108,7 @@ class Nursery:
             # A group counts files in memory itself.
             disk=open_disk(started.pidfd, started.isolation) if group is None else -1,
             egress=-1 if started.egress is None else started.egress,
+            authority=authority,
         )
 
     def supervise(
@@ -144,7 +148,7 @@ class Nursery:
         if ends.egress >= 0:
             assert isinstance(policy.network, Allow), "a jail has a way out if its policy has a network"
             listener = socket.socket(fileno=os.dup(ends.egress))
-            egress = self._egress_service().open(listener, ledger or Ledger(policy.network))
+            egress = self._egress_service().open(listener, ledger or Ledger(policy.network), ends.authority)
         account = accounting.account(policy, ends)
         return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, chronicle, succession)
 
