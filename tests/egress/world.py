@@ -19,7 +19,7 @@ from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import PROTOCOLS
 from cenote_worker.egress.service import EgressService
-from cenote_worker.egress.tls_end import make_jail_authority
+from cenote_worker.egress.tls_end import make_authority_of_proxy
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
@@ -161,7 +161,7 @@ class Door:
         self.ledger = Ledger(allow)
         listener = socket.create_server(("127.0.0.1", 0))
         self._address = listener.getsockname()
-        self.authority = make_jail_authority() if allow.credentials else None
+        self.authority = make_authority_of_proxy() if allow.credentials else None
         self._session = service.open(listener, self.ledger, self.authority)
 
     def connect(self) -> socket.socket:

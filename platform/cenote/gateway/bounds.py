@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cenote_security.errors import RejectedError, UsageError
+from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions, either
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import shown_size
@@ -48,6 +49,16 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
         )
     wrong.raise_all()
     return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
+
+
+def bounded_for_definition(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
+    """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
+    if isinstance(policy.network, Allow) and policy.network.credentials:
+        raise RejectedError(
+            "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
+            "with them, or a host function that does what they are for"
+        )
+    return bounded(policy, preloads)
 
 
 def _check_for_tenants(known: Definition, value: Any) -> None:

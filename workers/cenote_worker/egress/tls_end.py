@@ -22,16 +22,16 @@ from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD
 T = TypeVar("T")
 
 
-def make_jail_authority() -> Certificate:
-    """Of one jail: its programs trust it, and its key stays with the proxy. Raises MissingExtraError."""
+def make_authority_of_proxy() -> Certificate:
+    """Whom programs of jails trust, and whose key stays outside of them. Raises MissingExtraError."""
     require(*CREDENTIALS, "cryptography")
     from cenote_security.certificate_authority import make_authority
 
-    return make_authority("Cenote proxy of one jail", datetime.now(UTC))
+    return make_authority("Cenote proxy", datetime.now(UTC))
 
 
 def trusted_by_jail(authority: Certificate) -> str:
-    """PEM of all whom programs in the jail are to trust: what is trusted here, and the jail's own authority."""
+    """PEM of all whom programs in the jail are to trust: who is trusted here, and the proxy."""
     return f"{trusted_here()}\n{authority.certificate.decode()}"
 
 

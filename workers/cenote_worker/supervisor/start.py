@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from cenote_security.certificates import Certificate
 from cenote_security.errors import IsolationUnavailableError, UnavailableError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
@@ -19,7 +20,7 @@ from cenote_security.printable import shown_size
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
-from cenote_worker.egress.tls_end import make_jail_authority, trusted_by_jail
+from cenote_worker.egress.tls_end import make_authority_of_proxy, trusted_by_jail
 from cenote_worker.supervisor.accounting import Accounting, open_disk
 from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
@@ -48,6 +49,7 @@ class Nursery:
         self._egress: EgressService | None = None
         self._accounting: Accounting | None = None
         self._ceiling: Ceiling | None = None
+        self._authority: Certificate | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def start(
@@ -77,7 +79,7 @@ class Nursery:
         authority = None
         if isinstance(policy.network, Allow):
             _check_network(zygote)
-            authority = make_jail_authority() if policy.network.credentials else None
+            authority = self._own_authority() if policy.network.credentials else None
         facts = zygote.facts
         base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
@@ -175,6 +177,13 @@ class Nursery:
             zygote.close()
         accounting.remove_groups()
 
+    def _own_authority(self) -> Certificate:
+        """One for all jails that begin here: a branch has what its parent has loaded of it."""
+        with self._lock:
+            if self._authority is None:
+                self._authority = make_authority_of_proxy()
+            return self._authority
+
     def _own_ceiling(self) -> Ceiling:
         with self._lock:
             if self._ceiling is None:
@@ -206,6 +215,7 @@ class Nursery:
         self._egress = None
         self._accounting = None
         self._ceiling = None
+        self._authority = None
 
 
 @lru_cache(maxsize=1)

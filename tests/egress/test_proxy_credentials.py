@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import pickle
 import ssl
 import traceback
@@ -21,6 +22,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.refusal import Refused
 from cenote_worker.egress.reply import Mask
 from cenote_worker.egress.request import Tunnel, parse_inside
+from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.start import Nursery
 
 VALUE = "Bearer canary-8f1d2c3b4a596877"
 WORD = VALUE.removeprefix("Bearer ")
@@ -58,7 +61,7 @@ def test_nothing_shows_a_value() -> None:
             for network in (
                 f'{{"destinations": ["{HOST}"], "credentials": {{"{HOST}": "{VALUE}"}}}}',
                 f'{{"destinations": ["{HOST}"], "credentials": {{"{HOST}": {{"value": "{VALUE}\\n"}}}}}}',
-                f'{{"destinations": ["{HOST}"], "credentials": {{"{HOST}": {{"valu": "{VALUE}"}}}}}}',
+                f'{{"destinations": ["{HOST}"], "credentials": {{"{HOST}": {{"values": "{VALUE}"}}}}}}',
                 f'{{"destinations": ["{HOST}"], "credentials": [["{HOST}", "{VALUE}"]]}}',
                 f'[{{"destinations": ["{HOST}"], "credentials": {{"{HOST}": {{"value": "{VALUE}"}}}}}}]',
             )
@@ -499,3 +502,15 @@ def test_programs_trust_the_proxy_and_whom_they_would(
     code = "import os, ssl\ntext = open(os.environ['SSL_CERT_FILE']).read()\n"
     code += "text.count('BEGIN CERT') > 100, 'PRIVATE' in text, os.environ['AWS_CA_BUNDLE']"
     assert "(True, False, 'mine')" == ran(runtime, code, tls_site.port).value
+
+
+def test_another_process_goes_on_with_a_jail_and_its_authority(nursery: Nursery) -> None:
+    """What is handed on has it; its text does not show the key."""
+    network = Allow([HOST], credentials={HOST: SECRET})
+    ends = nursery.start_ends(SandboxPolicy(isolation="strict", preload=(), network=network))
+    later = JailEnds.arrived(ends.record(), list(map(os.dup, ends.descriptors())))
+    assert ends.authority is not None
+    assert ends.authority == later.authority
+    assert "PRIVATE" not in repr(later)
+    later.close()
+    ends.close()
