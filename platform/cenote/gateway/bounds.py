@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cenote_security.errors import RejectedError, UsageError
-from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions, either
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import shown_size
@@ -53,7 +52,7 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
 
 def bounded_for_definition(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
     """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
-    if isinstance(policy.network, Allow) and policy.network.credentials:
+    if policy.has_credentials:
         raise RejectedError(
             "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
             "with them, or a host function that does what they are for"
