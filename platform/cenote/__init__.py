@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import CenoteError
-from cenote_security.network import Allow
+from cenote_security.network import Allow, Secret
 from cenote_security.policy import Mount, SandboxPolicy
 
 if TYPE_CHECKING:
@@ -165,6 +165,7 @@ __all__ = [
     "RegexRule",
     "RuntimeExecutionError",
     "SandboxPolicy",
+    "Secret",
     "SecurityChecker",
     "SecurityError",
     "SecurityErrorEvent",

@@ -126,6 +126,10 @@ class MasterKey:
     def for_runtime(self, runtime: RuntimeId) -> RuntimeKey:
         return RuntimeKey(id=self.id, runtime=runtime, secret=self._derived(f"runtime\0{runtime}"))
 
+    def for_storage(self) -> bytes:
+        """What secrets in the database are sealed with."""
+        return self._derived("storage")
+
     def _derived(self, label: str) -> bytes:
         return hmac.new(self.secret, f"cenote capability\0{label}".encode(), hashlib.sha256).digest()
 

@@ -9,6 +9,7 @@ What makes and reads them is loaded on first use: each process that serves runti
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -26,6 +27,14 @@ class Certificate:
     certificate: bytes
     key: bytes = field(repr=False)
 
+    def parts(self) -> dict[str, str]:
+        """As texts, the key included."""
+        return {"certificate": self.certificate.decode("ascii"), "key": self.key.decode("ascii")}
+
+    @classmethod
+    def of_parts(cls, parts: Mapping[str, str]) -> Certificate:
+        return cls(certificate=parts["certificate"].encode(), key=parts["key"].encode())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsMaterial:
@@ -36,14 +45,12 @@ class TlsMaterial:
 
     def record(self) -> bytes:
         """As a text, the key included: for places that are as private as this process."""
-        parts = {"certificate": self.own.certificate, "key": self.own.key, "authority": self.authority}
-        return json.dumps({name: pem.decode("ascii") for name, pem in parts.items()}).encode()
+        return json.dumps({**self.own.parts(), "authority": self.authority.decode("ascii")}).encode()
 
     @classmethod
     def of_record(cls, record: bytes) -> TlsMaterial:
         parts: dict[str, str] = json.loads(record)
-        own = Certificate(certificate=parts["certificate"].encode(), key=parts["key"].encode())
-        return cls(own=own, authority=parts["authority"].encode())
+        return cls(own=Certificate.of_parts(parts), authority=parts["authority"].encode())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

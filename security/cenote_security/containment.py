@@ -62,6 +62,7 @@ def _reaches_no_further(wanted: str | Allow, allowed: str | Allow) -> bool:
         and wanted.connections <= allowed.connections
         and wanted.rate <= allowed.rate
         and wanted.volume_bytes <= allowed.volume_bytes
+        and wanted.credentials.items() <= allowed.credentials.items()
     )
 
 

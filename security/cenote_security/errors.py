@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any, Final
 
 from cenote_security.printable import printable, shown_size
+from cenote_security.verdict import INFRASTRUCTURE, TASK, Verdict, limit
 
 
 class CenoteError(Exception):
@@ -18,7 +19,10 @@ class CenoteError(Exception):
 
     Its text is printable: Python writes it to a terminal by itself, and the names and reasons in it come from jails,
     models and servers. Arguments and attributes hold these as they are.
+    verdict: what it says of the task that it ended; see `Verdict`.
     """
+
+    verdict: Verdict = INFRASTRUCTURE
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -60,6 +64,8 @@ class NameExistsError(UsageError):
 class UnknownNameError(UsageError):
     """A variable was asked for that the namespace does not have."""
 
+    verdict = TASK
+
     def __init__(self, name: str, nearest: tuple[str, ...] = ()) -> None:
         super().__init__(name, nearest)
         self.name = name
@@ -75,6 +81,8 @@ class UnknownNameError(UsageError):
 
 class NotTransferableError(UsageError):
     """A value cannot be sent into a jail by value."""
+
+    verdict = TASK
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(name, reason)
@@ -209,6 +217,8 @@ class RejectedError(CenoteError):
 class RuntimeExpiredError(RejectedError):
     """The runtime has lived for as long as its policy allows. seconds: how long that is."""
 
+    verdict = limit("time")
+
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
         self.seconds = seconds
@@ -260,6 +270,8 @@ class WeakerRuntimeError(RejectedError):
 class UnsafeValueError(RejectedError):
     """A value inside a jail is of a kind that a trusted process does not rebuild."""
 
+    verdict = TASK
+
     def __init__(self, class_name: str, detail: str = "") -> None:
         super().__init__(class_name, detail)
         self.class_name = class_name
@@ -277,6 +289,8 @@ class UnsafeValueError(RejectedError):
 
 class MalformedValueError(RejectedError):
     """Bytes that claim to be an encoded value are not one. A jail sent them; nothing was built from them."""
+
+    verdict = TASK
 
 
 class NotAuthenticatedError(RejectedError):
@@ -319,6 +333,8 @@ class QuotaExceededError(RejectedError):
 
     used, asked, limit: in the unit, which is empty for plain counts. remedy: what makes room.
     """
+
+    verdict = limit("quota")
 
     def __init__(self, quota: str, used: int, asked: int, limit: int, unit: str, remedy: str) -> None:
         super().__init__(quota, used, asked, limit, unit, remedy)
@@ -441,7 +457,9 @@ class HistoryTakenError(UnavailableError):
 
 
 class JailError(CenoteError):
-    """The jail of a runtime died or broke the protocol during a request."""
+    """The jail of a runtime died or broke the protocol during a request: code in it can have done that."""
+
+    verdict = TASK
 
 
 class JailLostError(JailError):
@@ -473,6 +491,8 @@ class CallTimeoutError(JailError, TimeoutError):
 
     seconds: how long it may take.
     """
+
+    verdict = limit("time")
 
     def __init__(self, seconds: float) -> None:
         super().__init__(seconds)
@@ -547,6 +567,8 @@ class RuntimeLostError(JailError):
     """A runtime of a platform is gone, and its state with it, such as with its machine. It does not come back to this
     client; what it was asked last may have run.
     """
+
+    verdict = INFRASTRUCTURE
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from cenote_security.errors import UsageError
-from cenote_security.options import Definition, Options, cached_by_class, definition
+from cenote_security.options import Definition, Options, cached_by_class, definition, definitions
 from cenote_security.problems import Problems
 
 T = TypeVar("T", bound=Options)
@@ -20,16 +20,16 @@ T = TypeVar("T", bound=Options)
 
 def read(kind: type[T], text: str | bytes) -> T:
     """Raises UsageError with all that is wrong: the sentences of the constructor."""
+    wrong = Problems()
     try:
         read: T = _adapter(kind).validate_json(text)
+        return read
     except ValidationError as error:
-        wrong = Problems()
         found = {_refusal(kind, each): None for each in _telling(error.errors(include_url=False))}
         for sentence in found:
             wrong.note(UsageError(sentence))
-        wrong.raise_all()
-        raise AssertionError("what pydantic refuses has a reason") from error
-    return read
+    wrong.raise_all()  # not in the handler: what pydantic says shows its input, which may be a secret
+    raise AssertionError("what pydantic refuses has a reason")
 
 
 def write(options: Options) -> str:
@@ -38,10 +38,17 @@ def write(options: Options) -> str:
 
 def _data(value: object) -> object:
     """Plain data; written without pydantic, which takes no read-only view of a dictionary."""
+    if isinstance(value, Options):
+        for known in definitions(type(value)):
+            if known.option.is_secret and getattr(value, known.name):
+                raise UsageError(
+                    f"{known.label} is secret, and JSON is for anybody to read; write the options without it, and "
+                    "add it where they are read"
+                )
     if is_dataclass(value):
         return {each.name: _data(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
-        return dict(value)
+        return {key: _data(each) for key, each in value.items()}
     if isinstance(value, tuple):
         return list(map(_data, value))
     return str(value) if isinstance(value, PurePath) else value
@@ -81,7 +88,7 @@ def _refusal(kind: type[Options], error: ErrorDetails) -> str:
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
         return _unknown(last, error["loc"][-1], where)
     if known is None:
-        return f"options are an object, not {error['input']!r:.200}"
+        return f"options are an object, not a {type(error['input']).__name__}"
     if error["type"] == "missing":
         return f"{where} is missing: it is {known.wanted}"
     # Of an item of a list or mapping, the sentence is about the whole.

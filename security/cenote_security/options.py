@@ -57,6 +57,7 @@ class Option:
     are older, and mean its default.
     weakest_first: of words, how much each forbids. forbids: True allows less than False. opens_nothing: no value of
     it allows more than another. tenants_at_most, not_for_tenants: what tenants of a platform may not have.
+    is_secret: no message shows a value.
     """
 
     help: str
@@ -80,6 +81,7 @@ class Option:
     opens_nothing: bool = False
     tenants_at_most: float | None = None
     not_for_tenants: tuple[str, ...] = ()
+    is_secret: bool = False
 
 
 def cached_by_class(function: Callable[[type[Any]], R]) -> Callable[[type[Any]], R]:
@@ -278,13 +280,26 @@ class Definition:
 
     def refusal(self, value: object) -> str:
         """One line: the option, its bound, the value, and what to write."""
-        given = repr(value)
+        given = repr(value) if self._may_be_shown(value) else f"what was given, a {type(value).__name__}"
         if len(given) > _SHOWN:
             given = f"{given[:_SHOWN]}..."
         why = f": {why}" if (why := self._why(value)) else ""
         if self.choices:
             return f"unknown {self.label} {given}; use {either(self.choices)}{why}"
         return f"{self.label} is {self.wanted}, not {given}{why}"
+
+    @property
+    def holds_secrets(self) -> bool:
+        """Whether a value of it is a secret, or has one in it."""
+        return self.option.is_secret or any(
+            known.holds_secrets for kind in self.options_classes for known in definitions(kind)
+        )
+
+    def _may_be_shown(self, value: object) -> bool:
+        """A word where options with a secret in them were wanted is none of these."""
+        return not self.holds_secrets or (
+            not self.option.is_secret and isinstance(value, str | int | float | None)
+        )
 
     def _why(self, value: object) -> str:
         most = self.option.at_most

@@ -215,6 +215,11 @@ class SandboxPolicy(Options):
         return self.call_timeout or self.cell_timeout or _CALL_SECONDS
 
     @property
+    def has_credentials(self) -> bool:
+        """Whether its network has some, which not every place may hold."""
+        return isinstance(self.network, Allow) and bool(self.network.credentials)
+
+    @property
     def millicpus(self) -> int:
         """`cpus` in whole thousandths, so that no sum drifts."""
         return round(self.cpus * 1000)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.certificates import COMPONENT_LIFETIME, make_authority, sign
+from cenote_security.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
 from cenote_security.certificates import Certificate, make_request
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_worker.cluster.node_certificate import LOOK_EVERY, KeptCertificate, NodeCertificate

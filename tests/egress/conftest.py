@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 from tests.egress.world import LONG, Door, Sink, Site, World, site
 
 from cenote.runtime import PythonRuntime
-from cenote_security.network import Allow
+from cenote_security.network import Allow, Secret
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.service import EgressService
@@ -18,6 +18,7 @@ from cenote_worker.supervisor.start import Nursery
 
 OpenDoor = Callable[..., Door]
 NetworkRuntime = Callable[..., PythonRuntime]
+NO_CREDENTIALS: Mapping[str, Secret] = {}
 
 
 @pytest.fixture(scope="session")
@@ -90,13 +91,18 @@ def nursery() -> Nursery:
 
 @pytest.fixture
 def network_runtime(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
-    """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback."""
+    """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback.
+
+    credentials: of the Allow; other settings are the policy's.
+    """
     made: list[PythonRuntime] = []
     monkeypatch.setattr(hosted, "start_jail", nursery.start)
 
-    def make(*destinations: str, **settings: Any) -> PythonRuntime:
+    def make(
+        *destinations: str, credentials: Mapping[str, Secret] = NO_CREDENTIALS, **settings: Any
+    ) -> PythonRuntime:
         plain = {"isolation": "strict", "preload": (), "snapshots": "none"}
-        policy = SandboxPolicy(**plain | settings, network=Allow(destinations))
+        policy = SandboxPolicy(**plain | settings, network=Allow(destinations, credentials=credentials))
         made.append(PythonRuntime(sandbox=policy))
         return made[-1]
 

@@ -17,7 +17,9 @@ from tests.waiting import PATIENCE
 from cenote_security.network import Allow
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import Patience
+from cenote_worker.egress.reach import PROTOCOLS
 from cenote_worker.egress.service import EgressService
+from cenote_worker.egress.tls_end import make_authority_of_proxy
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
@@ -45,6 +47,12 @@ class World:
     def permits(self, address: str) -> bool:
         return address in self.permitted
 
+    def context(self) -> ssl.SSLContext:
+        """Checks servers as the proxy does, against the authority of these tests."""
+        context = ssl.create_default_context(cafile=str(AUTHORITY))
+        context.set_alpn_protocols(PROTOCOLS)
+        return context
+
 
 class _Site(BaseHTTPRequestHandler):
     """Answers every request with what it got; `/to/x` redirects to x."""
@@ -55,7 +63,9 @@ class _Site(BaseHTTPRequestHandler):
         site: Site = self.server.site  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         site.requests.append(f"{self.command} {self.path} {self.headers['Host']}")
-        reply = site.pages.get(self.path, b"got " + body)
+        site.heads.append(str(self.headers))
+        echo = self.path.startswith("/echo")
+        reply = str(self.headers).encode() if echo else site.pages.get(self.path, b"got " + body)
         self.send_response(302 if self.path.startswith("/to/") else 200)
         if self.path.startswith("/to/"):
             self.send_header("Location", self.path.removeprefix("/to/"))
@@ -86,6 +96,8 @@ class Site:
     port: int
     pages: dict[str, bytes] = field(default_factory=dict)
     requests: list[str] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    """Headers of each request. The answer to `/echo` has them too."""
 
 
 @contextmanager
@@ -149,7 +161,8 @@ class Door:
         self.ledger = Ledger(allow)
         listener = socket.create_server(("127.0.0.1", 0))
         self._address = listener.getsockname()
-        self._session = service.open(listener, self.ledger)
+        self.authority = make_authority_of_proxy() if allow.credentials else None
+        self._session = service.open(listener, self.ledger, self.authority)
 
     def connect(self) -> socket.socket:
         return socket.create_connection(self._address, timeout=PATIENCE)

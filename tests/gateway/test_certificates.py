@@ -15,15 +15,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
 from cenote.gateway.certificate_check import check_certificate
-from cenote.gateway.certificates import (
+from cenote.gateway.component_lines import ComponentLines
+from cenote.gateway.errors import CertificateError
+from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
+from cenote_security.certificate_authority import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,
     issue,
     make_authority,
 )
-from cenote.gateway.component_lines import ComponentLines
-from cenote.gateway.errors import CertificateError
-from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
 from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.errors import SecretFileError, UsageError
 from cenote_security.secret_files import create_secret_file, replace_file

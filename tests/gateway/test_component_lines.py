@@ -17,13 +17,13 @@ from tests.gateway.world import World, refused
 import cenote
 from cenote import SandboxPolicy, Variable
 from cenote.gateway.certificate_check import check_certificate
-from cenote.gateway.certificates import COMPONENT_LIFETIME, make_authority, sign
 from cenote.gateway.certifier import signed
 from cenote.gateway.client_ways import ClientWays, Way
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.local_nodes import LocalNodes
 from cenote.gateway.nodes import Place
 from cenote_security.capability import MasterKey
+from cenote_security.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
 from cenote_security.certificates import make_request
 from cenote_security.errors import UsageError
 from cenote_worker.serving.doors import Doors

@@ -18,7 +18,6 @@ from tests.gateway.test_gateway_server import SlowNodes
 from tests.gateway.world import World
 from tests.waiting import until
 
-from cenote.gateway.certificates import issue, make_authority
 from cenote.gateway.health import (
     RUNS_OUT,
     Cause,
@@ -36,6 +35,7 @@ from cenote.gateway.tls import made_certificates
 from cenote.gateway.transport import ShownCertificate
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
+from cenote_security.certificate_authority import issue, make_authority
 from cenote_security.certificates import TlsMaterial
 from cenote_security.errors import UnavailableError
 

@@ -71,6 +71,11 @@ def test_what_comes_of_cells(studio: Studio, tmp_path: Path) -> None:
     assert ("NotPlainError", "result", "result") == told["odd"]
     assert ("time", "task") == told["slow"][1:]
     assert ("exit", "task") == told["dies"][1:]
+    down_to = {each.id: str(each.error.verdict) for each in found if each.error}
+    assert {"slow": "limit (time)"} == {
+        name: verdict for name, verdict in down_to.items() if verdict != "task"
+    }
+    assert ("limit", "time") == tuple(found[4].as_data()["error"][name] for name in ("verdict", "limit"))
     assert {1} == {result.attempts for result in found}
     assert "seen 1.5" in job.logs("plain").text
     assert "begun" in job.logs("slow").text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.descriptors import all_closed
 from tests.waiting import until
 
-from cenote.rl import Environment, FinalState
+from cenote.rl import Environment, FinalState, Verdict
 from cenote.runtime import PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
@@ -99,6 +100,38 @@ def test_code_that_ends_its_process_is_the_models_own_fault(environment: Environ
     crashed = environment.step(block("import os; os._exit(3)"))
     assert ("", False) == (crashed.info["infrastructure_failure"], crashed.done)
     assert "Error: " in crashed.observation
+
+
+def test_a_jail_that_is_ended_from_outside_is_flagged(environment: Environment) -> None:
+    """The block did not do it, so that the episode is to be left out."""
+    environment.reset()
+    environment.step(block("y = 1"))
+    warden = environment.runtime.core.backend.supervisor._ends.pidfd  # type: ignore[attr-defined]
+    signal.pidfd_send_signal(warden, signal.SIGKILL)
+    lost = environment.step(block("x = 6"))
+    assert (0.0, True, Verdict("infrastructure")) == (lost.reward, lost.done, lost.info["verdict"])
+    assert "killed from outside" in lost.info["infrastructure_failure"]
+    environment.reset()
+    assert 1.0 == environment.step(block("x = 6; reply('done')")).reward
+
+
+def test_a_limit_that_code_meets_is_its_own(environment: Environment) -> None:
+    """It is said which one, and the episode counts."""
+    environment.reset()
+    step = environment.step(block("held = bytearray(10**10)"))
+    assert Verdict("limit", "memory") == step.info["verdict"]
+    assert "" == step.info["infrastructure_failure"]
+    assert environment.step(block("1")).info["verdict"] is None
+
+
+def test_a_state_that_takes_for_ever_to_read_is_worth_nothing() -> None:
+    """Else code would have its episodes left out by a value that cannot be read."""
+    policy = SandboxPolicy(preload=(), call_timeout=0.5)
+    with Environment(TASK, lambda: PythonRuntime(sandbox=policy), score, max_steps=1) as environment:
+        environment.reset()
+        code = "class X(list):\n    def __reduce_ex__(self, _):\n        while True: pass\nx = [X()]"
+        done = environment.step(block(code))
+        assert (0.0, "") == (done.reward, done.info["infrastructure_failure"])
 
 
 def test_a_state_that_cannot_be_read_is_worth_nothing(environment: Environment) -> None:

@@ -25,6 +25,7 @@ EXPECTED = [
     "printable",
     "RegexRule",
     "SandboxPolicy",
+    "Secret",
     "SecurityChecker",
     "SecurityError",
     "SecurityRule",

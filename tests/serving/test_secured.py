@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.serving.conftest import authorise
 from tests.waiting import PATIENCE
 
-from cenote.gateway.certificates import COMPONENT_LIFETIME, Purpose, issue, make_authority
+from cenote_security.certificate_authority import COMPONENT_LIFETIME, Purpose, issue, make_authority
 from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_worker.serving.doors import Doors
 from cenote_worker.serving.references import LocalReferences

@@ -13,6 +13,7 @@ from tests.descriptors import MEMORY, all_closed, opened
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.sealed import SealedMemory
+from cenote_security.verdict import BY_REASON, INFRASTRUCTURE, TASK
 from cenote_worker.content import Content
 from cenote_worker.frames import Packet
 from cenote_worker.results import MAX_ALONG, Span
@@ -82,6 +83,22 @@ def test_an_executed_cell() -> None:
     )
     assert event.body.error is not None
     assert Span(line=1, column=2, end_line=3, end_column=4) == event.body.error.span
+
+
+@pytest.mark.parametrize(
+    "reason", ["killed", *(name for name, verdict in BY_REASON.items() if verdict == INFRASTRUCTURE)]
+)
+def test_a_jail_cannot_say_that_its_machine_failed(reason: str) -> None:
+    """A model whose code forges that would have its bad rollouts dropped."""
+    frame = jail_pb2.WorkerFrame()
+    frame.reply.id = 3
+    error = frame.reply.executed.error
+    error.type, error.reason, error.outside, error.verdict = "X", reason, True, "infrastructure"
+    event = parse(frame.SerializeToString())
+    assert isinstance(event, edge.ReplyEvent)
+    assert isinstance(event.body, edge.ExecutedReply)
+    assert event.body.error is not None
+    assert TASK == event.body.error.verdict
 
 
 def test_an_oversized_reply_is_unwrapped_once() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
-from cenote_security.network import Allow
+from cenote_security.network import Allow, Secret
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.size import parse_size
 from cenote_worker.wire.policies import from_message, to_message
@@ -33,7 +33,17 @@ POLICIES = [
         preload=("json",),
         tracking=False,
     ),
-    SandboxPolicy(network=Allow(["example.org", "*.example.com:8443"], connections=3, volume="5MiB")),
+    SandboxPolicy(
+        network=Allow(
+            ["example.org", "*.example.com:8443"],
+            connections=3,
+            volume="5MiB",
+            credentials={
+                "example.org": Secret("Bearer x"),
+                "a.example.com:8443": Secret("y", header="X-Key", paths=["/a/*", "/b"]),
+            },
+        )
+    ),
 ]
 
 
@@ -44,7 +54,13 @@ def settings(policy: SandboxPolicy) -> dict[str, object]:
     said |= {name: parse_size(said[name]) for name in ("memory", "disk", "output")}
     if isinstance(policy.network, Allow):
         allow = policy.network
-        said["network"] = (tuple(allow.destinations), allow.connections, allow.rate, allow.volume_bytes)
+        said["network"] = (
+            tuple(allow.destinations),
+            allow.connections,
+            allow.rate,
+            allow.volume_bytes,
+            dict(allow.credentials),
+        )
     return said
 
 

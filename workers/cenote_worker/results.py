@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from cenote_security.printable import printable
+from cenote_security.verdict import Verdict, of_reason
 from cenote_worker.trace import StepTrace
 
 StreamName = Literal["stdout", "stderr"]
@@ -42,6 +43,7 @@ class ErrorInfo:
     span: the failing expression in the cell's code, when known.
     reason: `exception` for an ordinary exception; else what ended the cell: `time`, `interrupt`, `memory`,
         `disk`, `processes`, `policy`, `exit`, `signal 11`, `protocol`, ...
+    outside: no code in the jail can have caused it, as when its first process was killed.
     """
 
     type: str
@@ -49,6 +51,12 @@ class ErrorInfo:
     traceback: str = ""
     span: Span | None = None
     reason: str = "exception"
+    outside: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """What the failure is down to: the code, a limit, or what it ran on."""
+        return of_reason(self.reason, outside=self.outside)
 
     def __str__(self) -> str:
         text = self.traceback or (f"{self.type}: {self.message}" if self.message else self.type)
@@ -152,6 +160,11 @@ class ExecutionResult:
     unkept: str = ""
     back_at: int | None = None
     printed_in_turns: tuple[int, ...] = ()
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the failure is down to; None for a success."""
+        return None if self.error is None else self.error.verdict
 
     @property
     def printed(self) -> tuple[tuple[StreamName, str], ...]:

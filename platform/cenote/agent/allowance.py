@@ -9,10 +9,13 @@ from cenote.models.base import ReasoningModel, closing, reasoned
 from cenote.models.server_limits import ModelLimits
 from cenote.models.turn import ReasonedChunk
 from cenote_security.errors import UsageError
+from cenote_security.verdict import limit
 
 
 class AllowanceSpentError(ModelError):
     """The branches have used the tokens that they had together; no further call was made."""
+
+    verdict = limit("tokens")
 
     advice = "give `branch` a larger max_tokens, or fewer branches"
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from cenote.models.usage import TokenUsage
+from cenote_security.verdict import INFRASTRUCTURE, TASK, Verdict, limit
 
 
 class ExecutionStatus(Enum):
@@ -38,6 +40,15 @@ class StopReason(Enum):
     """The same block gave the same output three times in a row."""
     MODEL_ERROR = "model_error"
     """The model failed, in a run with `on_model_error="stop"`."""
+
+
+_VERDICTS: Final = {
+    StopReason.MAX_STEPS: limit("steps"),
+    StopReason.TIMEOUT: limit("time"),
+    StopReason.BUDGET_EXHAUSTED: limit("tokens"),
+    StopReason.MODEL_ERROR: INFRASTRUCTURE,
+}
+"""Of the ends that are not the model's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,11 @@ class AgentResponse:
     stop_reason: StopReason = StopReason.COMPLETED
     elapsed: float = 0.0
     model_error: str = ""
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What a run without an answer is down to: the model (`task`), a limit, or what it ran on."""
+        return None if self.completed else _VERDICTS.get(self.stop_reason, TASK)
 
     @property
     def completed(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from cenote_security.errors import CenoteError
+from cenote_security.verdict import of_reason
 
 
 class BatchFailedError(CenoteError):
@@ -18,6 +19,7 @@ class BatchFailedError(CenoteError):
         self.rows = rows
         self.error = error
         self.reason = reason
+        self.verdict = of_reason(reason)
 
     def __str__(self) -> str:
         return (

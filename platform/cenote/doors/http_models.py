@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from cenote_security.verdict import VerdictKind
 from cenote_worker.results import ErrorInfo, ExecutionResult, OnError, StateAfter
 
 
@@ -162,6 +163,10 @@ class CellResult(BaseModel):
     truncated: bool
     notices: list[str]
     news: list[str]
+    verdict: VerdictKind | None
+    """What a failure is down to: `task`, `limit`, or `infrastructure`."""
+    limit: str
+    """Which one, for `limit`."""
 
     @classmethod
     def of(cls, result: ExecutionResult) -> CellResult:
@@ -179,6 +184,8 @@ class CellResult(BaseModel):
             truncated=result.truncated,
             notices=list(map(str, result.notices)),
             news=list(result.news),
+            verdict=None if result.verdict is None else result.verdict.kind,
+            limit="" if result.verdict is None else result.verdict.limit,
         )
 
 

@@ -50,6 +50,16 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
     return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
 
 
+def bounded_for_definition(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
+    """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
+    if policy.has_credentials:
+        raise RejectedError(
+            "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
+            "with them, or a host function that does what they are for"
+        )
+    return bounded(policy, preloads)
+
+
 def _check_for_tenants(known: Definition, value: Any) -> None:
     """Raises RejectedError for what is right, but not for tenants."""
     if value in known.option.not_for_tenants:

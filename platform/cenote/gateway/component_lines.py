@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from cenote.gateway.certificates import COMPONENT_LIFETIME, Purpose, issue, sign
+from cenote_security.certificate_authority import COMPONENT_LIFETIME, Purpose, issue, sign
 from cenote_security.certificates import Certificate, TlsMaterial, is_due
 from cenote_security.loopback import host_of, is_loopback
 

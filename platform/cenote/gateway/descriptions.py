@@ -9,6 +9,7 @@ from cenote.gateway.nodes import NodeFacts, RuntimeFacts
 from cenote.gateway.runtimes import Parent, RuntimeRecord
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
+from cenote_worker.wire import policies
 
 _STATES: Final = {
     "ready": platform_pb2.RuntimeDescription.READY,
@@ -23,7 +24,7 @@ def described(record: RuntimeRecord, facts: RuntimeFacts) -> platform_pb2.Runtim
         platform_pb2.RuntimeDescription,
         id=record.id,
         name=record.name,
-        policy=runtime_pb2.Policy.FromString(record.policy),
+        policy=policies.without_secrets(runtime_pb2.Policy.FromString(record.policy)),
         state=_STATES[facts.state] if record.made else platform_pb2.RuntimeDescription.STARTING,
         created=record.created,
         clients=facts.clients,

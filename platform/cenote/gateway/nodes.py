@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from cenote_security.ids import RuntimeId, TenantId
@@ -59,7 +59,7 @@ class Newcomer:
 
     runtime: RuntimeId
     tenant: TenantId
-    policy: bytes
+    policy: bytes = field(repr=False)
     lease: float
     keeping: Keeping
 

@@ -6,17 +6,22 @@ not refused but not found: same words, same work.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from cenote.gateway.database import NO_LIMIT, Database
 from cenote.gateway.errors import DuplicateRowError
 from cenote.gateway.names import QualifiedName, check_name
 from cenote.gateway.principal import Principal
 from cenote.gateway.session import Row
-from cenote_security.errors import EntryExistsError, UnknownRuntimeError
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import EntryExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId, new_runtime_id
 from cenote_security.options import definitions
 from cenote_worker.hosted.branching import ForkPoint
@@ -57,7 +62,7 @@ class RuntimeRecord:
     tenant: TenantId
     name: str
     created: float
-    policy: bytes = b""
+    policy: bytes = field(default=b"", repr=False)
     lease: float = 0.0
     made: bool = False
     retention: Retention = NOTHING_STORED
@@ -68,11 +73,17 @@ class RuntimeRecord:
         return self.retention.durable
 
 
+_SEALED: Final = "sealed:"
+_NONCE_BYTES: Final = 12
+
+
 class Runtimes:
     """The runtimes of all tenants, seen by one tenant at a time."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, database: Database, key: bytes, clock: Callable[[], float] = time.time) -> None:
+        """key: of 32 bytes, which policies with credentials are sealed with."""
         self._database = database
+        self._sealed = AESGCM(key)
         self._clock = clock
 
     def add(
@@ -107,7 +118,7 @@ class Runtimes:
             "tenant_id": tenant,
             "name": record.name,
             "created": record.created,
-            "policy": policy.hex(),
+            "policy": self._stored(tenant, policy),
             "lease": lease,
             "request_key": key or None,
             **{known.name: +getattr(retention, known.name) for known in _RETENTION},
@@ -137,7 +148,7 @@ class Runtimes:
     def by_fork(self, tenant: TenantId, fork: str) -> list[RuntimeRecord]:
         """The branches of a fork, in their order."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND fork_key = ? ORDER BY fork_place"
-        return [_record(row, "") for row in self._database.rows(sql, tenant, fork)]
+        return [self._record(row, "") for row in self._database.rows(sql, tenant, fork)]
 
     def find(self, principal: Principal, text: str) -> RuntimeRecord:
         """What a client means by `runtime` or `tenant/runtime`. Raises UsageError for bad names, UnknownRuntimeError.
@@ -151,36 +162,38 @@ class Runtimes:
     def by_name(self, tenant: TenantId, name: str, *, asked: str = "") -> RuntimeRecord:
         """asked: what the error calls it, if not by its name. Raises UnknownRuntimeError."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name = ?"
-        return _record(self._database.row(sql, tenant, name), asked or name)
+        return self._record(self._database.row(sql, tenant, name), asked or name)
 
     def by_id(self, tenant: TenantId, runtime: RuntimeId) -> RuntimeRecord:
         """Raises UnknownRuntimeError."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND id = ?"
-        return _record(self._database.row(sql, tenant, runtime), runtime)
+        return self._record(self._database.row(sql, tenant, runtime), runtime)
 
     def name_of_any(self, runtime: RuntimeId) -> str:
         """Of whichever tenant it is. For the gateway itself. Raises UnknownRuntimeError."""
-        return _record(self._database.row("SELECT * FROM runtimes WHERE id = ?", runtime), runtime).name
+        return self._record(self._database.row("SELECT * FROM runtimes WHERE id = ?", runtime), runtime).name
 
     def by_request(self, tenant: TenantId, key: str) -> RuntimeRecord | None:
         """What a request with this key has made before, if it did."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND request_key = ?"
         row = self._database.row(sql, tenant, key)
-        return None if row is None else _record(row, "")
+        return None if row is None else self._record(row, "")
 
     def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[RuntimeRecord]:
         """By name, those behind `after`."""
         sql = "SELECT * FROM runtimes WHERE tenant_id = ? AND name > ? ORDER BY name LIMIT ?"
-        return [_record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
+        return [self._record(row, "") for row in self._database.rows(sql, tenant, after, limit)]
 
     def unmade(self) -> list[RuntimeRecord]:
         """All tenants': those that no node has, as far as is known. For the gateway itself."""
-        return [_record(row, "") for row in self._database.rows("SELECT * FROM runtimes WHERE made IS NULL")]
+        return [
+            self._record(row, "") for row in self._database.rows("SELECT * FROM runtimes WHERE made IS NULL")
+        ]
 
     def leased(self) -> list[RuntimeRecord]:
         """All tenants': those that may end by themselves. For the gateway itself."""
         sql = "SELECT * FROM runtimes WHERE lease > 0 AND made IS NOT NULL"
-        return [_record(row, "") for row in self._database.rows(sql)]
+        return [self._record(row, "") for row in self._database.rows(sql)]
 
     def lasting(self, after: str, limit: int) -> list[RuntimeRecord]:
         """All tenants': those that no lease ends, and that end with their machine. For the gateway itself.
@@ -191,7 +204,7 @@ class Runtimes:
             "SELECT * FROM runtimes WHERE lease = 0 AND durable = 0 AND made IS NOT NULL AND id > ? "
             "ORDER BY id LIMIT ?"
         )
-        return [_record(row, "") for row in self._database.rows(sql, after, limit)]
+        return [self._record(row, "") for row in self._database.rows(sql, after, limit)]
 
     def ids(self) -> list[RuntimeId]:
         """All tenants'. For the gateway itself."""
@@ -207,21 +220,41 @@ class Runtimes:
         if not self._database.execute("DELETE FROM runtimes WHERE tenant_id = ? AND id = ?", tenant, runtime):
             raise UnknownRuntimeError(runtime)
 
+    def _record(self, row: Row | None, asked: str) -> RuntimeRecord:
+        if row is None:
+            raise UnknownRuntimeError(asked)
+        return RuntimeRecord(
+            id=row["id"],
+            tenant=row["tenant_id"],
+            name=row["name"],
+            created=row["created"],
+            policy=self._policy(row),
+            lease=row["lease"],
+            made=row["made"] is not None,
+            retention=Retention(**{known.name: type(known.default)(row[known.name]) for known in _RETENTION}),
+            parent=_parent(row) if row["parent"] else None,
+        )
 
-def _record(row: Row | None, asked: str) -> RuntimeRecord:
-    if row is None:
-        raise UnknownRuntimeError(asked)
-    return RuntimeRecord(
-        id=row["id"],
-        tenant=row["tenant_id"],
-        name=row["name"],
-        created=row["created"],
-        policy=bytes.fromhex(row["policy"]),
-        lease=row["lease"],
-        made=row["made"] is not None,
-        retention=Retention(**{known.name: type(known.default)(row[known.name]) for known in _RETENTION}),
-        parent=_parent(row) if row["parent"] else None,
-    )
+    def _stored(self, tenant: TenantId, policy: bytes) -> str:
+        """As it lies in the database, which may be another machine's: credentials are never in it as they are."""
+        if not runtime_pb2.Policy.FromString(policy).network.credentials:
+            return policy.hex()
+        nonce = os.urandom(_NONCE_BYTES)
+        return _SEALED + (nonce + self._sealed.encrypt(nonce, policy, tenant.encode())).hex()
+
+    def _policy(self, row: Row) -> bytes:
+        stored: str = row["policy"]
+        if not stored.startswith(_SEALED):
+            return bytes.fromhex(stored)
+        content = bytes.fromhex(stored.removeprefix(_SEALED))
+        nonce, sealed = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
+        try:
+            return self._sealed.decrypt(nonce, sealed, row["tenant_id"].encode())
+        except InvalidTag:
+            raise UnavailableError(
+                f"the policy of {row['name']!r} has credentials, sealed with another master key than this platform "
+                "has; bring back the master key of its state folder"
+            ) from None
 
 
 def _parent(row: Row) -> Parent:

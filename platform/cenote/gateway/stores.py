@@ -66,7 +66,7 @@ class Stores:
             self.tenants = Tenants(database)
             self.tokens = Tokens(database)
             self.notices = Notices(database)
-            self.runtimes = Runtimes(database)
+            self.runtimes = Runtimes(database, self.master_key.for_storage())
             self.quotas = QuotaBook(database)
             self.teams = Teams(database)
             self.team_runs = Runs(database)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from cenote.gateway.certificate_check import check_certificate, expires_before
-from cenote.gateway.certificates import issue, make_authority
 from cenote.gateway.errors import CertificateError
+from cenote_security.certificate_authority import issue, make_authority
 from cenote_security.certificates import Certificate, TlsMaterial
 from cenote_security.secret_files import kept_secret, read_secret_file, replace_file
 

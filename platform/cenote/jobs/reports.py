@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from cenote_proto.v1 import job_pb2
 from cenote_security.printable import printable
+from cenote_security.verdict import Verdict, of_reason
 
 JobState = Literal["waiting", "running", "done", "cancelled"]
 TaskStatus = Literal["succeeded", "failed", "cancelled"]
@@ -75,6 +76,11 @@ class TaskError:
     reason: str
     stage: str
 
+    @property
+    def verdict(self) -> Verdict:
+        """What the failure is down to: the task, a limit, or the platform and the model."""
+        return of_reason(self.reason)
+
     def __str__(self) -> str:
         return printable(f"{self.type}: {self.message}" if self.message else self.type, lines=True)
 
@@ -107,7 +113,10 @@ class TaskResult:
 
     def as_data(self) -> dict[str, Any]:
         """For JSON."""
-        return asdict(self)
+        data = asdict(self)
+        if self.error is not None:
+            data["error"] |= {"verdict": self.error.verdict.kind, "limit": self.error.verdict.limit}
+        return data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import re
 from typing import Final
 
 from cenote_security.errors import CenoteError, UnavailableError, UsageError
+from cenote_security.verdict import limit
 
 _FLAGS = re.IGNORECASE | re.DOTALL
 _CREDIT = re.compile(
@@ -98,6 +99,8 @@ def missing_key(model_id: str, instead: str) -> ModelRequestError:
 
 class ContextLengthError(ModelRequestError):
     """The messages are longer than the model's context."""
+
+    verdict = limit("context")
 
     advice = "the conversation is longer than the model's context: shorten or compact it"
 

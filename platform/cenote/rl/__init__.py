@@ -2,5 +2,6 @@
 
 from cenote.rl.environment import Environment, Transition
 from cenote.runtime.final_state import FinalState, Score
+from cenote_security.verdict import Verdict
 
-__all__ = ["Environment", "FinalState", "Score", "Transition"]
+__all__ = ["Environment", "FinalState", "Score", "Transition", "Verdict"]

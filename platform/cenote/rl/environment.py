@@ -16,17 +16,8 @@ from cenote.agent.intended_code import intent_of, source_of
 from cenote.agent.observation import NOTHING, cut, observe
 from cenote.runtime.final_state import FinalState, Score, check_score, scored
 from cenote.runtime.sync import PythonRuntime
-from cenote_security.errors import (
-    CenoteError,
-    JailLostError,
-    MalformedValueError,
-    NotTransferableError,
-    RolledBackError,
-    UnavailableError,
-    UnknownNameError,
-    UnsafeValueError,
-    UsageError,
-)
+from cenote_security.errors import CenoteError, UnavailableError, UsageError
+from cenote_security.verdict import Verdict
 from cenote_worker.results import ExecutionResult
 
 _START: Final = "start of the episode"
@@ -60,22 +51,11 @@ MAX_SEED: Final = 2**32
 """numpy takes seeds below it."""
 
 
-_WORTHLESS: Final = (
-    UnknownNameError,
-    UnsafeValueError,
-    MalformedValueError,
-    NotTransferableError,
-    JailLostError,
-    RolledBackError,
-)
-"""What a score meets where the state is not what it looks for. All of it is in the hands of the model's code, which
-must not learn to end episodes without a reward."""
-
-
 class Info(TypedDict):
     """About one step. result: of its block, None without one. answer: the final one, None before it.
 
     infrastructure_failure: why this episode says nothing about its actions, empty when it does: leave it out.
+    verdict: what the failure of the step is down to; None without one. Of an episode to leave out it does not count.
     truncated: whether the episode ended because its steps were used up.
     """
 
@@ -83,6 +63,7 @@ class Info(TypedDict):
     answer: str | None
     infrastructure_failure: str
     truncated: bool
+    verdict: Verdict | None
 
 
 class Transition(NamedTuple):
@@ -190,7 +171,9 @@ class Environment:
             return self._act(episode, runtime, parser.answer, self._code_of(parser))
         except CenoteError as error:
             episode.done = True
-            return Transition("", 0.0, True, _info(failure=f"{type(error).__name__}: {error}"))
+            if error.verdict.counts:  # such as a runtime whose time the code has used up
+                return Transition("", 0.0, True, _info(None, None, verdict=error.verdict))
+            return _left_out(f"{type(error).__name__}: {error}", error.verdict)
 
     def _code_of(self, parser: BlockParser) -> str | None:
         """What of an answer an agent would run, in whatever form."""
@@ -224,6 +207,10 @@ class Environment:
 
     def _act(self, episode: _Episode, runtime: PythonRuntime, action: str, code: str | None) -> Transition:
         result = None if code is None else runtime.execute(code)
+        if result is not None and result.error is not None and not result.error.verdict.counts:
+            episode.done = True
+            failure = f"{result.error.type}: {result.error.message}"
+            return _left_out(failure, result.error.verdict, result)
         answer = action.strip() if result is None else result.reply if result.success else None
         spent = episode.steps >= self._max_steps
         episode.done = spent or answer is not None or (result is not None and result.state == "lost")
@@ -242,7 +229,10 @@ class Environment:
             return 0.0
         try:
             return scored(self._score, FinalState(runtime)) or 0.0
-        except _WORTHLESS:
+        except CenoteError as error:
+            # It is in the hands of the model's code, which must not learn to end episodes without a reward.
+            if not error.verdict.counts:
+                raise
             return 0.0
 
 
@@ -269,11 +259,18 @@ def _shown(result: ExecutionResult, code: str) -> str:
     return "\n".join(part for part in (output, seen.error and f"Error: {seen.error}") if part)
 
 
+def _left_out(failure: str, verdict: Verdict, result: ExecutionResult | None = None) -> Transition:
+    """The end of an episode that says nothing about its actions."""
+    info = Info(result=result, answer=None, infrastructure_failure=failure, truncated=False, verdict=verdict)
+    return Transition("", 0.0, True, info)
+
+
 def _info(
-    result: ExecutionResult | None = None,
-    answer: str | None = None,
+    result: ExecutionResult | None,
+    answer: str | None,
     *,
     truncated: bool = False,
-    failure: str = "",
+    verdict: Verdict | None = None,
 ) -> Info:
-    return Info(result=result, answer=answer, infrastructure_failure=failure, truncated=truncated)
+    found = verdict if result is None else result.verdict
+    return Info(result=result, answer=answer, infrastructure_failure="", truncated=truncated, verdict=found)

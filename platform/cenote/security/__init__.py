@@ -3,7 +3,7 @@
 Rules give a model early, readable feedback; the wall is the kernel, and it does not count on them.
 """
 
-from cenote_security.network import Allow
+from cenote_security.network import Allow, Secret
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.printable import printable
 from cenote_security.rules import (
@@ -43,6 +43,7 @@ __all__ = [
     "printable",
     "RegexRule",
     "SandboxPolicy",
+    "Secret",
     "SecurityChecker",
     "SecurityError",
     "SecurityRule",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cenote_security.errors import CenoteError, RejectedError, UsageError
+from cenote_security.verdict import limit
 
 
 class BudgetExceededError(RejectedError):
@@ -13,6 +14,8 @@ class BudgetExceededError(RejectedError):
     resource: `tokens`, `cost` (US dollars), `agents`, `depth` or `seconds`.
     needed: what was asked for; 0 where nobody knows. left: what there is.
     """
+
+    verdict = limit("budget")
 
     def __init__(self, resource: str, needed: float = 0, left: float = 0) -> None:
         super().__init__(resource, needed, left)

@@ -1489,10 +1489,18 @@ class CellError(_message.Message):
     TRACEBACK_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     SPAN_FIELD_NUMBER: _builtins.int
+    OUTSIDE_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     message: _builtins.str
     traceback: _builtins.str
     reason: _builtins.str
+    outside: _builtins.bool
+    """No code in the jail can have caused it. Not for a jail to say."""
+    verdict: _builtins.str
+    """What it is down to: `task`, `limit` (which), or `infrastructure`. It follows from the rest."""
+    limit: _builtins.str
     @_builtins.property
     def span(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """line, column, end_line, end_column; empty when unknown"""
@@ -1505,10 +1513,13 @@ class CellError(_message.Message):
         traceback: _builtins.str = ...,
         reason: _builtins.str = ...,
         span: _abc.Iterable[_builtins.int] | None = ...,
+        outside: _builtins.bool = ...,
+        verdict: _builtins.str = ...,
+        limit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "span", b"span", "traceback", b"traceback", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "message", b"message", "outside", b"outside", "reason", b"reason", "span", b"span", "traceback", b"traceback", "type", b"type", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

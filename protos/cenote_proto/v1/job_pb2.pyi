@@ -589,6 +589,8 @@ class JobError(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     STAGE_FIELD_NUMBER: _builtins.int
+    VERDICT_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
     type: _builtins.str
     """A class name, such as NameError."""
     message: _builtins.str
@@ -596,6 +598,9 @@ class JobError(_message.Message):
     """What ended it: see ErrorInfo; of failures outside a cell: `model`, `steps`, `time`, `budget`, `result`, `lost`, ..."""
     stage: _builtins.str
     """Where: `setup`, `variables`, `task`, `result`; or `platform`."""
+    verdict: _builtins.str
+    """What it is down to: `task`, `limit` (which), or `infrastructure`. It follows from the reason."""
+    limit: _builtins.str
     def __init__(
         self,
         *,
@@ -603,10 +608,12 @@ class JobError(_message.Message):
         message: _builtins.str = ...,
         reason: _builtins.str = ...,
         stage: _builtins.str = ...,
+        verdict: _builtins.str = ...,
+        limit: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "stage", b"stage", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "message", b"message", "reason", b"reason", "stage", b"stage", "type", b"type", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

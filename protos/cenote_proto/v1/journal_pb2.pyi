@@ -603,19 +603,22 @@ class Ended(_message.Message):
     REASON_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    OUTSIDE_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     detail: _builtins.str
     text: _builtins.str
+    outside: _builtins.bool
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         detail: _builtins.str = ...,
         text: _builtins.str = ...,
+        outside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "reason", b"reason", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "outside", b"outside", "reason", b"reason", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -632,12 +635,14 @@ class Moved(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
+    OUTSIDE_FIELD_NUMBER: _builtins.int
     step: _builtins.int
     reason: _builtins.str
     """Empty for a rollback."""
     detail: _builtins.str
     text: _builtins.str
     before: _builtins.int
+    outside: _builtins.bool
     def __init__(
         self,
         *,
@@ -646,10 +651,11 @@ class Moved(_message.Message):
         detail: _builtins.str = ...,
         text: _builtins.str = ...,
         before: _builtins.int = ...,
+        outside: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "detail", b"detail", "reason", b"reason", "step", b"step", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "detail", b"detail", "outside", b"outside", "reason", b"reason", "step", b"step", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

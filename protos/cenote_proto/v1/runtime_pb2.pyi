@@ -2628,15 +2628,41 @@ Global___Policy: _TypeAlias = Policy  # noqa: Y015
 class Network(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class CredentialsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___Credential: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___Credential | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     DESTINATIONS_FIELD_NUMBER: _builtins.int
     CONNECTIONS_FIELD_NUMBER: _builtins.int
     RATE_FIELD_NUMBER: _builtins.int
     VOLUME_FIELD_NUMBER: _builtins.int
+    CREDENTIALS_FIELD_NUMBER: _builtins.int
     connections: _builtins.int
     rate: _builtins.float
     volume: _builtins.int
     @_builtins.property
     def destinations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def credentials(self) -> _containers.MessageMap[_builtins.str, Global___Credential]:
+        """By destination. Descriptions of runtimes leave them out."""
+
     def __init__(
         self,
         *,
@@ -2644,14 +2670,46 @@ class Network(_message.Message):
         connections: _builtins.int = ...,
         rate: _builtins.float = ...,
         volume: _builtins.int = ...,
+        credentials: _abc.Mapping[_builtins.str, Global___Credential] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["connections", b"connections", "destinations", b"destinations", "rate", b"rate", "volume", b"volume"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["connections", b"connections", "credentials", b"credentials", "destinations", b"destinations", "rate", b"rate", "volume", b"volume"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Network: _TypeAlias = Network  # noqa: Y015
+
+@_typing.final
+class Credential(_message.Message):
+    """A header that the proxy adds to requests, outside of the jail."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALUE_FIELD_NUMBER: _builtins.int
+    HEADER_FIELD_NUMBER: _builtins.int
+    PATHS_FIELD_NUMBER: _builtins.int
+    value: _builtins.str
+    header: _builtins.str
+    """Empty: Authorization."""
+    @_builtins.property
+    def paths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """None: all."""
+
+    def __init__(
+        self,
+        *,
+        value: _builtins.str = ...,
+        header: _builtins.str = ...,
+        paths: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "paths", b"paths", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Credential: _TypeAlias = Credential  # noqa: Y015
 
 @_typing.final
 class PolicyMount(_message.Message):

@@ -28,7 +28,7 @@ class Assignment:
 
     runtime: str
     tenant: str
-    policy: bytes
+    policy: bytes = field(repr=False)
     lease: float = 0.0
     created: float = 0.0
     keeping: Keeping = NOTHING_KEPT

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Final
 
+from cenote_security.network import Secret
 from cenote_worker.egress.client_hello import (
     MAX_BYTES,
     ClientHello,
@@ -19,8 +21,10 @@ from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
 from cenote_worker.egress.refusal import Refused
-from cenote_worker.egress.relay import CHUNK, KERNEL_BUFFER, Relay, RelayEnded, Stream
-from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD, Plain, Request, Tunnel, parse
+from cenote_worker.egress.relay import CHUNK, KERNEL_BUFFER, Relay, RelayEnded, Side, Stream
+from cenote_worker.egress.reply import Mask
+from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD, Plain, Request, Tunnel, parse, parse_inside
+from cenote_worker.egress.tls_end import HostContexts, TlsEnd
 
 MAX_ADDRESSES: Final = 4
 """Of one name, tried in the resolver's order."""
@@ -34,11 +38,15 @@ _UNRECOGNIZED_NAME: Final = b"\x15\x03\x03\x00\x02\x02\x70"
 class Exchange:
     """Serves one connection. The order is the safety: list, addresses, dial, name in the handshake, bytes."""
 
-    def __init__(self, near: Stream, ledger: Ledger, reach: Reach, patience: Patience) -> None:
+    def __init__(
+        self, near: Stream, ledger: Ledger, reach: Reach, patience: Patience, contexts: HostContexts | None
+    ) -> None:
+        """contexts: of a jail whose policy has credentials."""
         self._near = near
         self._ledger = ledger
         self._reach = reach
         self._patience = patience
+        self._contexts = contexts
         self._request: Request | None = None
         self._address = ""
 
@@ -59,14 +67,20 @@ class Exchange:
         head = await self._head()
         if not head:
             return
-        self._request = parse(head)
-        far = await Stream.over(await self._dial(self._request))
+        self._request = request = parse(head)
+        secret = self._ledger.allow.credential(request.host, request.port)
+        if secret is not None and isinstance(request, Plain):
+            raise Refused(403, f"{request.host} has a credential, which goes over TLS alone: write https://")
+        sock = await self._dial(request)
+        far = await (Stream.over(sock) if secret is None else self._verified(request.host, sock))
         try:
-            match self._request:
-                case Tunnel():
-                    await self._tunnel(self._request, far)
+            match request:
                 case Plain():
-                    await self._pass_on(self._request, far)
+                    await self._pass_on(request, far)
+                case Tunnel() if secret is not None:
+                    await self._tunnel_end(request, far, secret)
+                case Tunnel():
+                    await self._tunnel(request, far)
         finally:
             far.abort()
 
@@ -125,6 +139,16 @@ class Exchange:
                 return sock
         raise failure
 
+    async def _verified(self, host: str, sock: socket.socket) -> Stream:
+        """TLS with the server itself."""
+        try:
+            async with asyncio.timeout(self._patience.hello):
+                return await Stream.over(sock, self._reach.context(), host)
+        except OSError as error:
+            sock.close()
+            why = getattr(error, "verify_message", "") or type(error).__name__
+            raise Refused(502, f"{host} does not show that it is this host: {why}") from None
+
     # -- what passes --
 
     async def _tunnel(self, request: Tunnel, far: Stream) -> None:
@@ -132,6 +156,35 @@ class Exchange:
         hello, behind = await self._hello(request.host, b"", first_hello)
         with self._relayed(far) as relay:
             await relay.tunnel(hello, behind, lambda seen: self._hello(request.host, seen, second_hello))
+
+    async def _tunnel_end(self, request: Tunnel, far: Stream, secret: Secret) -> None:
+        """One request, which is read here, and its answer. A second one on its connection would be read nowhere."""
+        assert self._contexts is not None, "a jail whose policy has credentials has an authority"
+        near = TlsEnd(self._near, self._contexts.of(request.host))
+        self._near.writer.write(_ESTABLISHED)
+        try:
+            async with asyncio.timeout(self._patience.hello):
+                await near.open()
+        except (ssl.SSLError, TimeoutError) as error:
+            why = getattr(error, "reason", None) or type(error).__name__
+            raise RelayEnded(
+                f"no TLS with the proxy, which is {request.host} to the jail, for its credential: {why}"
+            ) from None
+        try:
+            async with asyncio.timeout(self._patience.head):
+                head = await near.head()
+            if not head:
+                return
+            inside = parse_inside(head, request, secret)
+        except (Refused, TimeoutError) as error:
+            refused = (
+                error if isinstance(error, Refused) else Refused(408, "the head of the request took too long")
+            )
+            self._note(refused.reason)
+            await self._answer(refused.answer(), near)
+            return
+        with self._relayed(far, near) as relay:
+            await relay.request(inside.head, inside.body, Mask(secret.value))
 
     async def _hello(
         self, host: str, seen: bytes, read: Callable[[bytes], ClientHello | None]
@@ -158,10 +211,10 @@ class Exchange:
             await relay.request(request.head, request.body)
 
     @contextmanager
-    def _relayed(self, far: Stream) -> Iterator[Relay]:
+    def _relayed(self, far: Stream, near: Side | None = None) -> Iterator[Relay]:
         """What is allowed now, and told of once more when it has ended."""
         decision = self._note()
-        relay = Relay(self._near, far, self._ledger, self._patience.idle)
+        relay = Relay(near or self._near, far, self._ledger, self._patience.idle)
         try:
             yield relay
         finally:
@@ -178,11 +231,12 @@ class Exchange:
             case Plain(host=host, port=port):
                 return self._ledger.note("http", host, port, address=self._address, reason=reason)
 
-    async def _answer(self, message: bytes) -> None:
+    async def _answer(self, message: bytes, near: Side | None = None) -> None:
         """Say why, and listen for a moment longer: closing on unread bytes would take the answer back."""
+        near = near or self._near
         with suppress(OSError):
-            self._near.writer.write(message)
-            self._near.writer.write_eof()
+            await near.send(message)
+            near.end()
             async with asyncio.timeout(_LINGER_SECONDS):
-                while await self._near.reader.read(CHUNK):
+                while await self._near.read(CHUNK):
                     pass

@@ -5,16 +5,42 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+import ssl
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import Final, Protocol
 
 from cenote_security.errors import UnavailableError
+from cenote_security.extras import importing
 from cenote_worker.begun_threads import begin_thread
 from cenote_worker.egress.addresses import is_public
 
 LOOKUPS_AT_ONCE: Final = 4
 """Per jail. A lookup cannot be cancelled, so this is also how many threads a jail can keep waiting."""
+
+CREDENTIALS: Final = ("a credential at the proxy", "credentials")
+"""What needs libraries, and the extra that brings them."""
+
+PROTOCOLS: Final = ["http/1.1"]
+"""What the proxy speaks itself, to both sides: it reads a request before that gets a credential."""
+
+
+@lru_cache(maxsize=1)
+def trusted_here() -> str:
+    """PEM of the authorities that programs of this machine trust."""
+    with importing(*CREDENTIALS):
+        import certifi
+
+    return Path(ssl.get_default_verify_paths().cafile or certifi.where()).read_text(encoding="utf-8")
+
+
+@lru_cache(maxsize=1)
+def _checking() -> ssl.SSLContext:
+    context = ssl.create_default_context(cadata=trusted_here())
+    context.set_alpn_protocols(PROTOCOLS)
+    return context
 
 
 class Reach(Protocol):
@@ -26,6 +52,10 @@ class Reach(Protocol):
 
     def permits(self, address: str) -> bool:
         """Whether an address that a name stands for may be dialled."""
+        ...
+
+    def context(self) -> ssl.SSLContext:
+        """How the proxy itself checks a server, before it sends a credential there."""
         ...
 
 
@@ -64,6 +94,9 @@ class PublicReach:
 
     def permits(self, address: str) -> bool:
         return is_public(address) and not is_own(address)
+
+    def context(self) -> ssl.SSLContext:
+        return _checking()
 
 
 def _look_up(host: str) -> list[str] | OSError:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from cenote_worker.egress.ledger import Ledger
-from cenote_worker.egress.reply import Reply
+from cenote_worker.egress.reply import Mask, Reply
 from cenote_worker.egress.server_hello import asks_again
 
 CHUNK = 64 * 2**10
@@ -25,18 +27,47 @@ HearAgain = Callable[[bytes], Awaitable[tuple[bytes, bytes]]]
 """Given what came behind a first hello, gives a second one and what came behind that."""
 
 
+class Side(Protocol):
+    """What a Relay needs of one of its two sides."""
+
+    async def read(self, most: int) -> bytes:
+        """What is there, once something is; empty at the end."""
+        ...
+
+    async def send(self, chunk: bytes) -> None:
+        """Returns when there is room for more."""
+        ...
+
+    def end(self) -> None:
+        """Nothing more is sent."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One of the two sides."""
+    """A connection as one of the two sides."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
     @classmethod
-    async def over(cls, sock: socket.socket) -> Stream:
-        """Takes over a connected socket."""
-        reader, writer = await asyncio.open_connection(sock=sock, limit=CHUNK)
+    async def over(cls, sock: socket.socket, tls: ssl.SSLContext | None = None, host: str = "") -> Stream:
+        """Takes over a connected socket. tls: the server is to show that it is `host`. Raises OSError."""
+        reader, writer = await asyncio.open_connection(
+            sock=sock, limit=CHUNK, ssl=tls, server_hostname=host if tls else None
+        )
         return cls(reader, writer)
+
+    async def read(self, most: int) -> bytes:
+        return await self.reader.read(most)
+
+    async def send(self, chunk: bytes) -> None:
+        self.writer.write(chunk)
+        await self.writer.drain()
+
+    def end(self) -> None:
+        if self.writer.can_write_eof():  # TLS has no half of a connection
+            self.writer.write_eof()
 
     def abort(self) -> None:
         """Close at once, whatever was not sent yet."""
@@ -50,7 +81,7 @@ class RelayEnded(Exception):
 class Relay:
     """One exchange between two sides. Ends when both end, when nothing moves for `idle` seconds, or by RelayEnded."""
 
-    def __init__(self, near: Stream, far: Stream, ledger: Ledger, idle: float) -> None:
+    def __init__(self, near: Side, far: Side, ledger: Ledger, idle: float) -> None:
         self._near = near
         self._far = far
         self._ledger = ledger
@@ -79,52 +110,51 @@ class Relay:
         """The first bytes of the server. True when they ask for another hello."""
         answer = b""
         while (retry := asks_again(answer)) is None:
-            chunk = await self._far.reader.read(CHUNK)
+            chunk = await self._far.read(CHUNK)
             if not chunk:
                 break
             answer += chunk
         await self._pass(answer, self._near)
         return retry is True
 
-    async def request(self, head: bytes, body: int) -> None:
-        """One request, whose body has so many bytes, and all that is answered."""
+    async def request(self, head: bytes, body: int, mask: Mask | None = None) -> None:
+        """One request, whose body has so many bytes, and all that is answered. mask: of the answer."""
         with _first_failure():
             async with self._patience, asyncio.TaskGroup() as group:
                 await self._pass(head, self._far)
                 asking = group.create_task(self._ask(body))
-                await self._pass_reply()
+                await self._pass_reply(mask or Mask(""))
                 asking.cancel()
 
-    async def _pass_reply(self) -> None:
+    async def _pass_reply(self, mask: Mask) -> None:
         reply = Reply()
-        while chunk := await self._far.reader.read(CHUNK):
-            if passed := reply.take(chunk):
+        while chunk := await self._far.read(CHUNK):
+            if passed := mask.take(reply.take(chunk)):
                 await self._pass(passed, self._near)
-        if rest := reply.rest():
+        if rest := mask.take(reply.rest()) + mask.rest():
             await self._pass(rest, self._near)
-        self._near.writer.write_eof()
+        self._near.end()
 
-    async def _copy(self, source: Stream, sink: Stream) -> None:
-        while chunk := await source.reader.read(CHUNK):
+    async def _copy(self, source: Side, sink: Side) -> None:
+        while chunk := await source.read(CHUNK):
             await self._pass(chunk, sink)
-        sink.writer.write_eof()
+        sink.end()
 
     async def _ask(self, body: int) -> None:
         while body:
-            chunk = await self._near.reader.read(min(body, CHUNK))
+            chunk = await self._near.read(min(body, CHUNK))
             if not chunk:
                 raise RelayEnded("the body of a request was cut short")
             body -= len(chunk)
             await self._pass(chunk, self._far)
-        if await self._near.reader.read(1):
+        if await self._near.read(1):
             raise RelayEnded("a second request on a connection for one")
 
-    async def _pass(self, chunk: bytes, sink: Stream) -> None:
+    async def _pass(self, chunk: bytes, sink: Side) -> None:
         if not self._ledger.spend(len(chunk)):
             raise RelayEnded("the volume of the network policy is used up")
         self.passed += len(chunk)
-        sink.writer.write(chunk)
-        await sink.writer.drain()
+        await sink.send(chunk)
         self._patience.reschedule(asyncio.get_running_loop().time() + self._idle)
 
 

@@ -18,6 +18,9 @@ _ABOUT_THE_CONNECTION: Final = re.compile(
     rb"^(?:connection|keep-alive|proxy-connection)[ \t]*:.*\n(?:[ \t].*\n)*", re.IGNORECASE | re.MULTILINE
 )
 
+_LEAST_MASKED: Final = 8
+"""Characters of a credential, or a word in it. Scheme names, such as `Bearer`, stand in any answer."""
+
 
 class Reply:
     """Takes the server's bytes and gives those that the jail gets."""
@@ -57,3 +60,43 @@ class Reply:
 
 def _may_be_http(seen: bytes) -> bool:
     return seen.startswith(_PROTOCOL) or _PROTOCOL.startswith(seen)
+
+
+class Mask:
+    """Stars in place of a credential, where a server says it back: a help against echoes, and no wall.
+
+    Of the same length, so that the answer's framing holds. What is encoded in any way is not found.
+    """
+
+    def __init__(self, value: str) -> None:
+        words = {word for word in (value, *value.split(" ")) if len(word) >= _LEAST_MASKED}
+        self._needles = [word.encode() for word in sorted(words, key=len, reverse=True)]
+        self._pattern = re.compile(b"|".join(map(re.escape, self._needles)))
+        self._held = b""
+        """The end of what has come, which a needle may begin with."""
+
+    def take(self, chunk: bytes) -> bytes:
+        """What may pass now."""
+        if not self._needles:
+            return chunk
+        seen = self._pattern.sub(lambda found: b"*" * len(found[0]), self._held + chunk)
+        held = self._begun(seen)
+        self._held = seen[len(seen) - held :]
+        return seen[: len(seen) - held]
+
+    def rest(self) -> bytes:
+        """What is held when there is no more."""
+        rest, self._held = self._held, b""
+        return rest
+
+    def _begun(self, seen: bytes) -> int:
+        """How many bytes at its end a needle begins with."""
+        longest = min(len(seen), len(self._needles[0]) - 1)
+        return next(
+            (
+                size
+                for size in range(longest, 0, -1)
+                if any(each.startswith(seen[-size:]) for each in self._needles)
+            ),
+            0,
+        )

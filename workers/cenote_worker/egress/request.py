@@ -1,16 +1,17 @@
 """Reading the head of a request to the proxy. Pure, strict: what has two readings is refused, not interpreted.
 
 Two forms exist: `CONNECT name:port`, a tunnel, and `GET http://name/...`, which is passed on in plain HTTP. Of the
-latter, one per connection, with a body of declared length: nothing can hide behind it.
+latter, one per connection, with a body of declared length: nothing can hide behind it. The same holds in a tunnel to
+a host that the proxy has a credential for: it ends at the proxy, which reads the one request in it.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_security.network import host_name, port_number
+from cenote_security.network import TLS_PORT, Secret, host_name, plain_path, port_number
 from cenote_worker.egress.refusal import Refused
 
 MAX_HEAD: Final = 32 * 2**10
@@ -49,11 +50,11 @@ class Tunnel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plain:
-    """A plain HTTP request. head: as the server gets it. body: bytes that follow."""
+    """An HTTP request. head: as the server gets it; it may have a credential. body: bytes that follow."""
 
     host: str
     port: int
-    head: bytes
+    head: bytes = field(repr=False)
     body: int
 
 
@@ -62,19 +63,53 @@ Request = Tunnel | Plain
 
 def parse(head: bytes) -> Request:
     """A request from its head, the empty line at its end included. Raises Refused."""
+    method, target, headers = _read(head)
+    if method == "CONNECT":
+        return _tunnel(target, headers)
+    return _plain(_passed_on(method), target, headers)
+
+
+def parse_inside(head: bytes, tunnel: Tunnel, secret: Secret) -> Plain:
+    """The request in a tunnel to a host with a credential, with the credential if its path is one for it.
+
+    The answer is then asked for without compression, so that a credential in it can be seen. Raises Refused.
+    """
+    method, target, headers = _read(head)
+    _passed_on(method)
+    if not target.startswith("/") or "#" in target:
+        raise Refused(400, "in a tunnel the target of a request is a path")
+    _check_host(headers, tunnel.host, tunnel.port, optional=False, default=TLS_PORT)
+    _check_connection(headers)
+    if _values(headers, b"upgrade"):
+        raise Refused(501, "a host with a credential is reached by HTTP/1.1 alone, without an upgrade")
+    path = target.partition("?")[0]
+    if secret.covers(path):
+        if "/*" not in secret.paths and not plain_path(path):
+            raise Refused(
+                403, "servers can read this path in two ways; the credential is for one of them at most"
+            )
+        # Some servers take `_` for `-` in the name of a header.
+        own = secret.header.lower().replace("_", "-").encode(), b"accept-encoding"
+        headers = [(name, value) for name, value in headers if name.lower().replace(b"_", b"-") not in own]
+        headers += [(b"Accept-Encoding", b"identity"), (secret.header.encode(), secret.value.encode())]
+    return _to_server(method, target, headers, tunnel.host, tunnel.port, TLS_PORT)
+
+
+def _read(head: bytes) -> tuple[str, str, Headers]:
+    """Method, target and headers."""
     if len(head) > MAX_HEAD or not head.endswith(END_OF_HEAD):
         raise Refused(431, "the head of the request is too long or has no end")
     first, *lines = head[: -len(END_OF_HEAD)].split(b"\r\n")
     match = _LINE.fullmatch(first)
     if match is None:
         raise Refused(400, "not a request line that this proxy reads")
-    headers = [_header(line) for line in lines]
-    method, target = match[1].decode(), match[2].decode()
-    if method == "CONNECT":
-        return _tunnel(target, headers)
+    return match[1].decode(), match[2].decode(), [_header(line) for line in lines]
+
+
+def _passed_on(method: str) -> str:
     if method not in _METHODS:
         raise Refused(405, f"method {method} is not passed on")
-    return _plain(method, target, headers)
+    return method
 
 
 def _header(line: bytes) -> tuple[bytes, bytes]:
@@ -100,10 +135,15 @@ def _plain(method: str, target: str, headers: Headers) -> Plain:
     _check_host(headers, host, port, optional=False, default=_HTTP_PORT)
     _check_connection(headers)
     path = match[2] or "/"
+    return _to_server(method, path if path.startswith("/") else "/" + path, headers, host, port, _HTTP_PORT)
+
+
+def _to_server(method: str, target: str, headers: Headers, host: str, port: int, usual_port: int) -> Plain:
     body = _body(headers)
     kept = [(name, value) for name, value in headers if name.lower() not in _HOP_BY_HOP | {b"host"}]
-    own = [(b"Host", _host_value(host, port)), *kept, (b"Connection", b"close")]
-    line = f"{method} {path if path.startswith('/') else '/' + path} HTTP/1.1".encode()
+    named = host if port == usual_port else f"{host}:{port}"
+    own = [(b"Host", named.encode()), *kept, (b"Connection", b"close")]
+    line = f"{method} {target} HTTP/1.1".encode()
     text = b"".join(b"%b: %b\r\n" % header for header in own)
     return Plain(host=host, port=port, head=b"%b\r\n%b\r\n" % (line, text), body=body)
 
@@ -152,7 +192,3 @@ def _body(headers: Headers) -> int:
 
 def _values(headers: Headers, wanted: bytes) -> list[bytes]:
     return [value for name, value in headers if name.lower() == wanted]
-
-
-def _host_value(host: str, port: int) -> bytes:
-    return (host if port == _HTTP_PORT else f"{host}:{port}").encode()

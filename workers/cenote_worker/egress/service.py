@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from cenote_security.certificates import Certificate
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.patience import PATIENCE, Patience
 from cenote_worker.egress.reach import PublicReach, Reach
@@ -42,7 +43,9 @@ class EgressService:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="cenote-egress", daemon=True).start()
 
-    def open(self, listener: socket.socket, ledger: Ledger) -> OpenSession:
-        """Serve what connects to `listener`, which belongs to the session from now on."""
-        session = Session(listener, ledger, self._reach(), self._patience)
+    def open(
+        self, listener: socket.socket, ledger: Ledger, authority: Certificate | None = None
+    ) -> OpenSession:
+        """Serve what connects to `listener`, which belongs to the session from now on. authority: see Session."""
+        session = Session(listener, ledger, self._reach(), self._patience, authority)
         return OpenSession(self._loop, session)

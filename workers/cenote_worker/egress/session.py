@@ -11,12 +11,14 @@ import logging
 import socket
 from typing import Final
 
+from cenote_security.certificates import Certificate
 from cenote_worker.egress.exchange import Exchange
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.pace import Pace
 from cenote_worker.egress.patience import Patience
 from cenote_worker.egress.reach import Reach
 from cenote_worker.egress.relay import KERNEL_BUFFER, Stream
+from cenote_worker.egress.tls_end import HostContexts
 
 _log = logging.getLogger("cenote.egress")
 
@@ -27,11 +29,20 @@ _BREATH_SECONDS: Final = 0.2
 class Session:
     """Serves the connections of one jail until it is cancelled. Runs on the event loop of the service."""
 
-    def __init__(self, listener: socket.socket, ledger: Ledger, reach: Reach, patience: Patience) -> None:
+    def __init__(
+        self,
+        listener: socket.socket,
+        ledger: Ledger,
+        reach: Reach,
+        patience: Patience,
+        authority: Certificate | None,
+    ) -> None:
+        """authority: of the jail, whose policy has credentials."""
         self._listener = listener
         self._ledger = ledger
         self._reach = reach
         self._patience = patience
+        self._contexts = HostContexts(authority) if authority is not None else None
         self._pace = Pace(ledger.allow.rate)
         self._slots = asyncio.Semaphore(ledger.allow.connections)
 
@@ -62,7 +73,7 @@ class Session:
         try:
             near = await Stream.over(connection)
             try:
-                await Exchange(near, self._ledger, self._reach, self._patience).serve()
+                await Exchange(near, self._ledger, self._reach, self._patience, self._contexts).serve()
                 near.writer.close()
                 async with asyncio.timeout(self._patience.idle):
                     await near.writer.wait_closed()

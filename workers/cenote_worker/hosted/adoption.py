@@ -80,7 +80,9 @@ def adopt(
     if last.ended is None:
         _Takeover(runtime, kept, last, injections, entries).carry_out()
     elif not last.jail.mourned and last.jail.filled:
-        runtime.jail.bereave(Death(reason=last.ended.reason, detail=last.ended.detail, text=last.ended.text))
+        ended = last.ended
+        death = Death(reason=ended.reason, detail=ended.detail, text=ended.text, outside=ended.outside)
+        runtime.jail.bereave(death)
     if unfinished is not None:
         unfinished.undo()
     return runtime

@@ -21,7 +21,9 @@ from cenote_worker.supervisor.requests import OWNER, JailRequest, Listener, Outc
 from cenote_worker.wire.results import to_result
 
 VANISHED = Death(
-    reason="killed", text="the runtime's process and whatever held its jail beside it were ended together"
+    reason="killed",
+    text="the runtime's process and whatever held its jail beside it were ended together",
+    outside=True,
 )
 """Of a jail that the journal tells of and nobody holds."""
 
@@ -74,7 +76,7 @@ def succession(
 def _setback(moved: journal_pb2.Moved | None) -> Setback | None:
     if moved is None:
         return None
-    death = Death(reason=moved.reason, detail=moved.detail, text=moved.text)
+    death = Death(reason=moved.reason, detail=moved.detail, text=moved.text, outside=moved.outside)
     return Setback(death=death, step=moved.step, before=moved.before)
 
 

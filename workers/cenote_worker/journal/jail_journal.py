@@ -133,7 +133,7 @@ class JailJournal:
         if setback is not None:
             death = setback.death
             moved.reason, moved.detail, moved.text = utf8_texts((death.reason, death.detail, death.text))
-            moved.before = setback.before
+            moved.before, moved.outside = setback.before, death.outside
         self._write(JournalEntry(moved=moved))
 
     def mourned(self) -> None:
@@ -143,7 +143,13 @@ class JailJournal:
         self._journal.tidy(resting=True)
 
     def ended(self, death: Death) -> None:
-        ended = make(journal_pb2.Ended, reason=death.reason, detail=death.detail, text=death.text)
+        ended = make(
+            journal_pb2.Ended,
+            reason=death.reason,
+            detail=death.detail,
+            text=death.text,
+            outside=death.outside,
+        )
         self._write(JournalEntry(ended=ended))
         self._gone()
 

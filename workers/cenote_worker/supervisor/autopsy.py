@@ -17,12 +17,13 @@ class Death:
     """What is known of a jail's end.
 
     reason: `time`, `memory`, `closed`, `protocol`, `exit`, `killed`, `signal 11`, ...
-    text: what to say instead of the reason's usual sentence.
+    text: what to say instead of the reason's usual sentence. outside: no code in the jail can have caused it.
     """
 
     reason: str
     detail: str = ""
     text: str = ""
+    outside: bool = False
 
     def describe(self, *, in_cell: bool = False) -> str:
         """in_cell: for the result of the cell that was running."""
@@ -34,7 +35,8 @@ class Death:
 
     def as_error(self) -> ErrorInfo:
         kind = "TimeoutError" if self.reason == "time" else "RuntimeLost"
-        return ErrorInfo(type=kind, message=f"{self.describe(in_cell=True)}; {LOST}", reason=self.reason)
+        message = f"{self.describe(in_cell=True)}; {LOST}"
+        return ErrorInfo(type=kind, message=message, reason=self.reason, outside=self.outside)
 
     def before(self, step: int, author: str = "") -> ExecutionResult:
         """The result of a cell that did not run because the jail had ended."""
@@ -42,7 +44,7 @@ class Death:
             f"the cell did not run: the runtime had ended before it ({self.describe()}) and everything that "
             f"earlier cells made is gone; the next cell starts with the injected values only"
         )
-        error = ErrorInfo(type="RuntimeLost", message=message, reason=self.reason)
+        error = ErrorInfo(type="RuntimeLost", message=message, reason=self.reason, outside=self.outside)
         return ExecutionResult(success=False, error=error, step=step, state="lost", author=author)
 
 
@@ -58,12 +60,14 @@ class Setback:
         """Of the cell that the worker died in. severed: see Rollback."""
         kind = _KINDS.get(self.death.reason, "CellCrashed")
         message = f"{self.death.describe(in_cell=True)}; {self._where()}{_cut_off(severed)}"
-        return ErrorInfo(type=kind, message=message, reason=self.death.reason)
+        return ErrorInfo(type=kind, message=message, reason=self.death.reason, outside=self.death.outside)
 
     def before_cell(self, step: int, author: str = "") -> ExecutionResult:
         """The result of a cell that did not run, since the worker had died before it."""
         text = f"the cell did not run: before it, {self.death.describe()}; {self._where()}"
-        error = ErrorInfo(type="CellCrashed", message=text, reason=self.death.reason)
+        error = ErrorInfo(
+            type="CellCrashed", message=text, reason=self.death.reason, outside=self.death.outside
+        )
         return ExecutionResult(
             success=False, error=error, step=step, state="rolled_back", author=author, back_at=self.step
         )

@@ -178,7 +178,8 @@ class ControlLine:
             if not data:
                 if data is not None and not has_ended(self._sock):
                     raise ProtocolViolation("an empty control message")
-                self._observer.ended(Death(reason="killed"))
+                # Walls keep code in the jail off its warden; the levels without one are for code that is trusted.
+                self._observer.ended(Death(reason="killed", outside=True))
                 return
             if self._hear(_parse(data)):
                 return

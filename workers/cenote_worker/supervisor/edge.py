@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from google.protobuf.message import DecodeError
@@ -333,7 +333,7 @@ def _executed(message: jail_pb2.Executed) -> ExecutedReply:
     return ExecutedReply(
         success=message.success,
         value=message.value if message.HasField("value") else None,
-        error=read_error(message.error) if message.HasField("error") else None,
+        error=_error_of_jail(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         duration=message.duration if 0 <= message.duration < math.inf else 0.0,
         notices=_notices(message) if message.notices else (),
@@ -357,8 +357,14 @@ def _notices(message: jail_pb2.Executed) -> tuple[Notice, ...]:
     )
 
 
+def _error_of_jail(message: jail_pb2.CellError) -> ErrorInfo:
+    """A jail does not say that what failed in it was none of its code's doing."""
+    error = replace(read_error(message), outside=False)
+    return replace(error, reason="exception") if error.verdict.kind == "infrastructure" else error
+
+
 def read_error(message: jail_pb2.CellError) -> ErrorInfo:
-    """Bounded and printable, also from a jail: callers print it, and a model reads it."""
+    """Bounded and printable: callers print it, and a model reads it."""
     span = None
     if len(message.span) == 4:
         line, column, end_line, end_column = message.span
@@ -369,6 +375,7 @@ def read_error(message: jail_pb2.CellError) -> ErrorInfo:
         traceback=printable(message.traceback, lines=True),
         span=span,
         reason=printable(message.reason[:MAX_NAME]) or "exception",
+        outside=message.outside,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 
 from cenote_security.walls.cgroups_jail import JailGroup
 from cenote_worker.supervisor.account import MIB, Baseline, Condemn, MemoryLimit, Spent
@@ -69,7 +70,7 @@ class GroupAccount:
             return Death(reason="memory", detail=self._limit.against(self._group.peak()))
         if not by_memory:
             return found
-        return Death(reason="killed", detail=found.detail or "SIGKILL")
+        return replace(found, reason="killed", detail=found.detail or "SIGKILL")
 
     def watch(self, condemn: Condemn) -> None:
         """Nothing to do: the kernel watches."""

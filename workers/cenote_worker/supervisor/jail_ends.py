@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from cenote_security.certificates import Certificate
 from cenote_security.walls.cgroups_jail import JailGroup, Share
 from cenote_security.walls.level import LevelName
 
@@ -18,7 +19,8 @@ class JailEnds:
     """The outer ends of a jail's channels, its first process, and what its limits are held by.
 
     group: its control group; None for a watchdog. disk: its private folders, -1 for none that are its own. egress: a
-    listening socket, on which its connections arrive; -1 without a network. base: bytes it began with.
+    listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority:
+    whom its programs trust beside others, where its policy has credentials.
     """
 
     pidfd: int
@@ -31,9 +33,10 @@ class JailEnds:
     group: JailGroup | None = None
     disk: int = -1
     egress: int = -1
+    authority: Certificate | None = None
 
     def record(self) -> bytes:
-        """What `arrived` needs besides the descriptors."""
+        """What `arrived` needs besides the descriptors: for places that are as private as this process."""
         group = None
         if self.group is not None:
             folders = {controller: str(path) for controller, path in self.group.folders.items()}
@@ -44,6 +47,7 @@ class JailEnds:
             "group": group,
             "disk": self.disk >= 0,
             "egress": self.egress >= 0,
+            "authority": None if self.authority is None else self.authority.parts(),
         }
         return json.dumps(facts).encode()
 
@@ -73,6 +77,7 @@ class JailEnds:
             group=group,
             disk=further.pop(0) if facts["disk"] else -1,
             egress=further.pop(0) if facts["egress"] else -1,
+            authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
         )
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from cenote_security.certificates import Certificate
 from cenote_security.errors import IsolationUnavailableError, UnavailableError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
@@ -19,6 +20,7 @@ from cenote_security.printable import shown_size
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
+from cenote_worker.egress.tls_end import make_authority_of_proxy, trusted_by_jail
 from cenote_worker.supervisor.accounting import Accounting, open_disk
 from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
@@ -47,6 +49,7 @@ class Nursery:
         self._egress: EgressService | None = None
         self._accounting: Accounting | None = None
         self._ceiling: Ceiling | None = None
+        self._authority: Certificate | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def start(
@@ -73,8 +76,10 @@ class Nursery:
         """
         ensure_room(2 * policy.network.connections if isinstance(policy.network, Allow) else 0)
         _, accounting, zygote = self._for(policy)
+        authority = None
         if isinstance(policy.network, Allow):
             _check_network(zygote)
+            authority = self._own_authority() if policy.network.credentials else None
         facts = zygote.facts
         base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
@@ -91,7 +96,7 @@ class Nursery:
                 stderr=err[1],
                 groups=group.entrances(theirs) if group is not None else (),
             )
-            started = zygote.start_jail(policy, passed)
+            started = zygote.start_jail(policy, passed, trusted_by_jail(authority) if authority else "")
             ours.pop_all()
         return JailEnds(
             pidfd=started.pidfd,
@@ -105,6 +110,7 @@ class Nursery:
             # A group counts files in memory itself.
             disk=open_disk(started.pidfd, started.isolation) if group is None else -1,
             egress=-1 if started.egress is None else started.egress,
+            authority=authority,
         )
 
     def supervise(
@@ -144,7 +150,7 @@ class Nursery:
         if ends.egress >= 0:
             assert isinstance(policy.network, Allow), "a jail has a way out if its policy has a network"
             listener = socket.socket(fileno=os.dup(ends.egress))
-            egress = self._egress_service().open(listener, ledger or Ledger(policy.network))
+            egress = self._egress_service().open(listener, ledger or Ledger(policy.network), ends.authority)
         account = accounting.account(policy, ends)
         return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, chronicle, succession)
 
@@ -170,6 +176,13 @@ class Nursery:
         for zygote in zygotes:
             zygote.close()
         accounting.remove_groups()
+
+    def _own_authority(self) -> Certificate:
+        """One for all jails that begin here: a branch has what its parent has loaded of it."""
+        with self._lock:
+            if self._authority is None:
+                self._authority = make_authority_of_proxy()
+            return self._authority
 
     def _own_ceiling(self) -> Ceiling:
         with self._lock:
@@ -202,6 +215,7 @@ class Nursery:
         self._egress = None
         self._accounting = None
         self._ceiling = None
+        self._authority = None
 
 
 @lru_cache(maxsize=1)

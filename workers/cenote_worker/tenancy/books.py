@@ -96,8 +96,8 @@ class CellEntry:
 
 
 def policy_digest(policy: SandboxPolicy) -> str:
-    """SHA-256 of the policy as it is kept of its runtime."""
-    message = policies.to_message(policy).SerializeToString(deterministic=True)
+    """SHA-256 of the policy as others may see it: from a digest, a short password can be guessed."""
+    message = policies.without_secrets(policies.to_message(policy)).SerializeToString(deterministic=True)
     return hashlib.sha256(message).hexdigest()
 
 

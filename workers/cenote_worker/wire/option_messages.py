@@ -26,7 +26,11 @@ def fill(message: M, options: Options) -> M:
     for known, field in _pairs(type(options), message):
         value = getattr(options, known.name)
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
-            getattr(message, field.name).update({_text(key): _text(each) for key, each in value.items()})
+            for key, each in value.items():
+                if isinstance(each, Options):
+                    fill(getattr(message, field.name)[_text(key)], each)
+                else:
+                    getattr(message, field.name)[_text(key)] = _text(each)
         elif field.is_repeated and field.message_type is not None:
             for each in value:
                 fill(getattr(message, field.name).add(), each)
@@ -60,7 +64,10 @@ def read(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
 
 def _value(known: Definition, field: Any, value: Any) -> Any:
     if field.message_type is not None and field.message_type.GetOptions().map_entry:
-        return dict(value)
+        if field.message_type.fields_by_name["value"].message_type is None:
+            return dict(value)
+        (kind,) = known.options_classes
+        return {key: read(kind, each) for key, each in value.items()}
     if field.message_type is not None:
         (kind,) = known.options_classes
         return tuple(read(kind, each) for each in value) if field.is_repeated else read(kind, value)

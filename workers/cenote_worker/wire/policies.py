@@ -12,6 +12,15 @@ def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
     return option_messages.fill(runtime_pb2.Policy(), policy)
 
 
+def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
+    """The same for anybody to see: without credentials."""
+    shown = runtime_pb2.Policy()
+    shown.CopyFrom(message)
+    if shown.network.credentials:
+        shown.network.ClearField("credentials")
+    return shown
+
+
 def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
     """Raises UsageError for what is no policy: the message may be anybody's."""
     return option_messages.read(SandboxPolicy, message)

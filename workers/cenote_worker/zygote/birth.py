@@ -33,7 +33,7 @@ from cenote_worker.zygote.descriptors import LAST_PID, WORKER_RULES, JailDescrip
 from cenote_worker.zygote.origin import Again
 from cenote_worker.zygote.shelf import MOST
 from cenote_worker.zygote.spec import Failure
-from cenote_worker.zygote.worker_start import READY, Entry, WorkerStart
+from cenote_worker.zygote.worker_start import READY, Entry, WorkerStart, trust_variables
 
 START_SECONDS: Final = 20.0
 """A jail that is not ready by then is killed and reported. Two orders above an ordinary start, for a loaded host."""
@@ -251,11 +251,14 @@ def _another_worker(start: WorkerStart, again: Again) -> None:
 
 def _start(inmates: Inmates) -> WorkerStart:
     """Raises OSError."""
+    variables, trusted = _read_environment(inmates.descriptors.environment)
+    trust = trust_variables(inmates.settings.temporary) if trusted else {}
     return WorkerStart(
         level=inmates.level,
         entry=inmates.entry,
         settings=inmates.settings,
-        environment={**inmates.environment, **_read_variables(inmates.descriptors.environment)},
+        environment={**inmates.environment, **trust, **variables},
+        trusted=trusted,
     )
 
 
@@ -277,12 +280,12 @@ def _place_for_warden(
     level.worker_rules, level.last_pid = WORKER_RULES, LAST_PID if last_pid else -1
 
 
-def _read_variables(file: int | None) -> dict[str, str]:
-    """The policy's variables. The file's position is the client's too, so it is not used."""
+def _read_environment(file: int | None) -> tuple[dict[str, str], str]:
+    """The policy's variables, and whom programs trust. The file's position is the client's too, so it is not used."""
     if file is None:
-        return {}
-    variables: dict[str, str] = json.loads(os.pread(file, os.fstat(file).st_size, 0))
-    return variables
+        return {}, ""
+    found = json.loads(os.pread(file, os.fstat(file).st_size, 0))
+    return found["variables"], found["trusted"]
 
 
 def _report(pipe: int, error: Exception) -> None:

@@ -66,15 +66,17 @@ class ZygoteClient:
     def isolation(self) -> LevelName:
         return self.facts.isolation
 
-    def start_jail(self, policy: SandboxPolicy, descriptors: JailDescriptors) -> StartedJail:
-        """Start a jail and wait until its worker is about to run.
+    def start_jail(
+        self, policy: SandboxPolicy, descriptors: JailDescriptors, trusted: str = ""
+    ) -> StartedJail:
+        """Start a jail and wait until its worker is about to run. trusted: see Connection.start.
 
         The descriptors are passed on as copies; the caller keeps its own and should close them. The `policy` must
         fit. Raises IsolationUnavailableError, JailStartError, UnavailableError, UsageError.
         """
         if not self.fits(policy):
             raise UsageError("isolation, preload and mounts of this policy are not those of this zygote")
-        return self._current().start(policy, descriptors, next(self._numbers))
+        return self._current().start(policy, descriptors, next(self._numbers), trusted)
 
     def close(self) -> None:
         """End the zygote and every jail that it started; one that lingers is left to its jails."""

@@ -121,11 +121,16 @@ class Connection:
             )
         return self._facts
 
-    def start(self, policy: SandboxPolicy, descriptors: JailDescriptors, number: int) -> StartedJail:
-        """Start one jail. Raises JailStartError, or UnavailableError when the zygote died."""
+    def start(
+        self, policy: SandboxPolicy, descriptors: JailDescriptors, number: int, trusted: str = ""
+    ) -> StartedJail:
+        """Start one jail. trusted: PEM of whom its programs trust, in place of whom they would.
+
+        Raises JailStartError, or UnavailableError when the zygote died.
+        """
         self.facts()
-        request = JailRequest.of(policy, number, len(descriptors.groups)).to_json().encode()
-        with self._slots, _environment_file(policy.env) as environment:
+        request = JailRequest.of(policy, number, len(descriptors.groups), bool(trusted)).to_json().encode()
+        with self._slots, _environment_file(policy.env, trusted) as environment:
             self._send(request, replace(descriptors, environment=environment).in_order())
             try:
                 reply = self._wait_for(number, START_SECONDS + _ON_THE_WAY_SECONDS)
@@ -236,12 +241,12 @@ class Connection:
 
 
 @contextlib.contextmanager
-def _environment_file(variables: Mapping[str, str]) -> Iterator[int | None]:
-    if not variables:
+def _environment_file(variables: Mapping[str, str], trusted: str) -> Iterator[int | None]:
+    if not variables and not trusted:
         yield None
         return
     with open(os.memfd_create("cenote-environment"), "wb") as file:
-        file.write(json.dumps(dict(variables)).encode())
+        file.write(json.dumps({"variables": dict(variables), "trusted": trusted}).encode())
         file.flush()
         yield file.fileno()
 

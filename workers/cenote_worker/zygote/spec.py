@@ -54,8 +54,9 @@ class ZygoteSpec:
 class JailRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote. policy, egress: see Allowance.
 
-    has_environment: whether the policy's variables come along, as JSON in a memory file. They are not part of the
-    request because the zygote reads that, and later jails, its forks, could find it in their memory.
+    has_environment: whether the policy's variables, and whom programs are to trust, come along, as JSON in a memory
+    file. They are not part of the request because the zygote reads that, and later jails, its forks, could find it in
+    their memory.
     groups: how many entrances of control groups come along.
     """
 
@@ -66,13 +67,13 @@ class JailRequest:
     groups: int = 0
 
     @classmethod
-    def of(cls, policy: SandboxPolicy, number: int, groups: int = 0) -> JailRequest:
+    def of(cls, policy: SandboxPolicy, number: int, groups: int = 0, trusts: bool = False) -> JailRequest:
         kept = {name: value for name, value in policy.changes().items() if name not in _UNTOLD}
         return cls(
             number=number,
             policy=SandboxPolicy.from_changes(kept),
             egress=policy.network != "none",
-            has_environment=bool(policy.env),
+            has_environment=bool(policy.env) or trusts,
             groups=groups,
         )
 

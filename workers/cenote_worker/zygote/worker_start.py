@@ -10,6 +10,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from cenote_security.walls.level import Level
@@ -26,6 +27,20 @@ EXTRA: Final = PULSE + 1
 READY: Final = b"ready"
 """What it says there."""
 
+_TRUST_VARIABLES: Final = (
+    "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO", "AWS_CA_BUNDLE",
+)  # fmt: skip
+"""Of OpenSSL and with it Python, requests, curl, Node, git, and the AWS libraries."""
+
+
+def trust_file(temporary: str) -> str:
+    return f"{temporary}/.cenote-authorities.pem"
+
+
+def trust_variables(temporary: str) -> dict[str, str]:
+    """temporary: the folder of the file that they name."""
+    return dict.fromkeys(_TRUST_VARIABLES, trust_file(temporary))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Seeds:
@@ -38,12 +53,17 @@ class Seeds:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerStart:
-    """What a worker needs. environment: the variables that differ from this process's."""
+    """What a worker needs. environment: the variables that differ from this process's.
+
+    trusted: PEM of whom the jail's programs trust, for the file that `trust_variables` names; empty where they trust
+    whom they would.
+    """
 
     level: Level
     entry: Entry
     settings: WorkerSettings
     environment: Mapping[str, str]
+    trusted: str = ""
     seeds: Seeds = field(default_factory=Seeds)
 
     @property
@@ -60,6 +80,8 @@ class WorkerStart:
         """The first worker's life. descriptors: what it has as 1 to PULSE."""
         place([null, *descriptors, pipe])
         self._become_fresh()
+        if self.trusted:
+            Path(trust_file(self.settings.temporary)).write_text(self.trusted, encoding="ascii")
         os.write(EXTRA, READY)
         os.close(EXTRA)
         self.entry(FRAMES, self._told())

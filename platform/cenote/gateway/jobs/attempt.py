@@ -18,7 +18,7 @@ from cenote.gateway.jobs.patient_port import PatientPort
 from cenote.gateway.jobs.schedule import Verdict
 from cenote.gateway.jobs.task_log import TaskLogText
 from cenote.models import Model, ModelError
-from cenote.models.errors import ModelRequestError
+from cenote.models.errors import ContextLengthError, ModelRequestError
 from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.injectables import Variable
 from cenote.runtime.listeners import AsyncListener
@@ -253,7 +253,7 @@ class Attempt:
         return Failure(
             type=utf8_text(error.type)[:200],
             message=_cut(utf8_text(error.message), MAX_MESSAGE),
-            reason=error.reason,
+            reason="lost" if error.outside else error.reason,
             stage=self._stage,
         )
 
@@ -281,6 +281,8 @@ def _meaning(error: CenoteError) -> tuple[Verdict, str]:
             return "failed", "quota"
         case BudgetExceededError():
             return "over", "budget"
+        case ContextLengthError():
+            return "over", "context"
         case ModelRequestError():
             return "over", "model"
         case ModelError():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from cenote.gateway.bounds import bounded
+from cenote.gateway.bounds import bounded_for_definition
 from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
 from cenote.jobs.checks import wrong_identifier
 from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES
@@ -36,7 +36,7 @@ def check_definition(
         with wrong.noting():
             check_model("the job", definition.model, secrets, endpoints)
     with wrong.noting():
-        bounded(sandbox_of(definition), preloads)
+        bounded_for_definition(sandbox_of(definition), preloads)
     with wrong.noting():
         rules_of(definition)
     with wrong.noting():

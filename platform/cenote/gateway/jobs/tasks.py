@@ -15,6 +15,7 @@ from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId
+from cenote_security.verdict import of_reason
 
 TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
 STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
@@ -137,5 +138,9 @@ class Tasks:
         if result is not None and row["state"] != "cancelled":
             told.value, told.answer = utf8_text(result["value"]), utf8_text(result["answer"])
             if result["error"]:
-                told.error.CopyFrom(make(job_pb2.JobError, **json.loads(result["error"])))
+                error: dict[str, str] = json.loads(result["error"])
+                verdict = of_reason(error["reason"])
+                told.error.CopyFrom(
+                    make(job_pb2.JobError, **error, verdict=verdict.kind, limit=verdict.limit)
+                )
         return told

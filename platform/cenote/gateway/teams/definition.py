@@ -7,7 +7,7 @@ import keyword
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from cenote.gateway.bounds import bounded
+from cenote.gateway.bounds import bounded_for_definition
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
 from cenote_security.containment import weakness
@@ -76,7 +76,7 @@ def check_definition(
             check_model(repr(member.name), member.model, secrets, endpoints)
         policy = SandboxPolicy()
         with wrong.noting():
-            policy = bounded(_policy(definition, member, policies_by_name), preloads)
+            policy = bounded_for_definition(_policy(definition, member, policies_by_name), preloads)
             if member.under:
                 _check_place(member, policy, policies_by_name)
         policies_by_name[member.name] = policy

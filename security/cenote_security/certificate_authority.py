@@ -1,4 +1,4 @@
-"""A certificate authority of one platform, and the certificates that it gives. Values only: PEM in, PEM out.
+"""Certificate authorities, and the certificates that they give. Values only: PEM in, PEM out.
 
 The keys are on the curve P-256, which every TLS library takes. An authority gives certificates for servers and
 clients and for no further authorities.

@@ -1,0 +1,86 @@
+"""Credentials of a tenant's runtime: used where its jail is, sealed where the gateway keeps them, shown nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from tests.egress.world import World as Internet
+from tests.egress.world import site
+from tests.gateway.world import BARE, World
+
+from cenote.gateway.jobs.definition import check_definition as check_job
+from cenote.gateway.runtimes import Runtimes
+from cenote.gateway.teams.definition import check_definition as check_team
+from cenote_proto.v1 import job_pb2, team_pb2
+from cenote_security.errors import RejectedError, UnavailableError, UsageError
+from cenote_security.network import Allow, Secret
+from cenote_worker.hosted import runtime as hosted
+from cenote_worker.supervisor.start import Nursery
+from cenote_worker.tenancy.books import policy_digest
+from cenote_worker.wire import policies
+
+VALUE = "Bearer canary-5c0ffee123456789"
+ASK = "import urllib.request\nurllib.request.urlopen('https://files.test:{}/').read()"
+
+
+@pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
+def test_a_runtime_with_a_credential(
+    make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, relayed: bool
+) -> None:
+    """Its jail reaches the host with it, and so does a branch's; nobody is shown it, nothing has it on disk."""
+    monkeypatch.setattr(hosted, "start_jail", Nursery(Internet).start)
+    world = make_world(relayed=relayed)
+    with site(tls=True) as served:
+        host = f"files.test:{served.port}"
+        policy = replace(BARE, isolation="strict", network=Allow([host], credentials={host: Secret(VALUE)}))
+        acme = world.user("acme")
+        made = acme.create("etl", policy)
+        (branch,) = acme.fork("etl", names=["try"])
+        for description in (made, branch):
+            line = acme.line(description)
+            line.welcome()
+            result = line.run(ASK.format(served.port))
+            assert result.success, result
+        assert [f"Authorization: {VALUE}" in head for head in served.heads] == [True, True]
+    shown = [str(made), str(branch), str(acme.get("etl")), str(acme.page())]
+    assert [host] == list(acme.get("etl").policy.network.destinations)
+    world.close()
+    on_disk = [path.read_bytes() for path in world.state.path.rglob("*") if path.is_file()]
+    assert any(b"sealed:" in content for content in on_disk)
+    needles = (VALUE[7:].encode(), VALUE[7:].encode().hex().encode())
+    assert [] == [each for each in needles for content in on_disk if each in content]
+    assert [] == [text for text in shown if VALUE[7:] in text]
+
+
+def test_what_was_sealed_with_another_key(database: object, acme: object) -> None:
+    """A master key that was lost is said, and not taken for a policy without credentials."""
+    policy = replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
+    message = policies.to_message(policy).SerializeToString()
+    made = Runtimes(database, bytes(32)).add(acme.id, "etl", policy=message)  # type: ignore[arg-type, attr-defined]
+    assert message == Runtimes(database, bytes(32)).by_name(acme.id, "etl").policy  # type: ignore[arg-type, attr-defined]
+    assert VALUE not in repr(made)
+    with pytest.raises(UnavailableError, match="master key"):
+        Runtimes(database, bytes([1]) * 32).by_name(acme.id, "etl")  # type: ignore[arg-type, attr-defined]
+
+
+def test_a_digest_on_record_says_nothing_of_a_credential() -> None:
+    """A short password could be guessed from it."""
+    digests = {
+        policy_digest(replace(BARE, network=Allow(["a.test"], credentials=credentials)))
+        for credentials in ({}, {"a.test": Secret("one")}, {"a.test": Secret("two")})
+    }
+    assert 1 == len(digests)
+
+
+def test_definitions_that_are_stored_have_none() -> None:
+    """Of a team and of a job: the error says what to do."""
+    policy = policies.to_message(
+        replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
+    )
+    team = team_pb2.TeamDefinition(members=[team_pb2.TeamMember(name="one", sandbox=policy)])
+    with pytest.raises(UsageError, match="no credentials"):
+        check_team(team, {}, endpoints=(), preloads=())
+    with pytest.raises(RejectedError, match="no credentials"):
+        check_job(job_pb2.JobDefinition(sandbox=policy), {}, endpoints=(), preloads=())
