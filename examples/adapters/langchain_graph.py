@@ -5,7 +5,6 @@ python examples/adapters/langchain_graph.py        needs `pip install 'cenote[da
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -50,7 +49,7 @@ class Scripted(BaseChatModel):
     def _llm_type(self) -> str:
         return "scripted"
 
-    def bind_tools(self, tools: Sequence[Any], **_: Any) -> Any:
+    def bind_tools(self, *_: Any, **__: Any) -> Any:
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:

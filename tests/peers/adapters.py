@@ -21,7 +21,10 @@ TESTS: Final = ("pytest>=8.3", "pytest-asyncio>=0.24", "pytest-timeout>=2.3")
 PEERS: Final[dict[str, tuple[str, ...]]] = {
     "smolagents": (),
     "dspy": (),
+    "inspect": (),
     "langchain": ("langchain-tests>=1.1",),
+    "openai_agents": (),
+    "pydantic_ai": ("anyio>=4",),
 }
 """Extras of this project, and what the tests need besides."""
 

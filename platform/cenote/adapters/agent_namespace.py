@@ -148,6 +148,33 @@ class AgentNamespace:
             self.withdraw()
 
 
+class PythonTool:
+    """The tool `python` of an agent: cells of one runtime, and what a model reads of each.
+
+    runtime: of the caller, who closes it; without one, a new one with `options` of PythonRuntime, which `close` ends.
+    timeout: seconds for one call.
+    """
+
+    description: Final = (
+        "Runs Python in a sandbox. Variables, imports and files stay for later calls. The value of the last "
+        "expression is shown; keep data in variables, print little."
+    )
+
+    def __init__(
+        self, runtime: AnyRuntime | None = None, *, timeout: float | None = None, **options: Any
+    ) -> None:
+        self.runtime, self._own = awaiting(runtime, options)
+        self._timeout = timeout
+
+    async def run(self, code: str) -> str:
+        """Output, value, the error if it fails, and what became of the state. Cancelling it ends the cell."""
+        return told(await self.runtime.execute(code, self._timeout), code)
+
+    async def close(self) -> None:
+        if self._own:
+            await self.runtime.close()
+
+
 def _answer(given: object, key: str) -> Ended | None:
     """None for what code has put there in place of the function."""
     match given.get(key) if isinstance(given, dict) else None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Final, NotRequired
 
-from cenote.adapters.agent_namespace import AnyRuntime, blocking, told
+from cenote.adapters.agent_namespace import AnyRuntime, PythonTool, blocking, told
 from cenote_security.errors import CenoteError, FileRefusedError, NotKeptError, UnknownFileError
 from cenote_security.extras import importing
 
@@ -29,11 +29,6 @@ with importing("the adapter for LangChain", "langchain"):
 
 MOST_OUTPUT: Final = 1 << 20
 """Bytes of one command. deepagents reads files by commands, half a MiB at a time."""
-
-_DESCRIPTION: Final = (
-    "Runs Python. Variables, imports and files stay for later calls. The value of the last expression is shown; keep "
-    "data in variables, print little."
-)
 
 _SHELL: Final = 'exec 2>&1\neval "$1"'
 """What a command prints to both streams is one text, in its order."""
@@ -120,7 +115,7 @@ def _latest(old: int | None, new: int | None) -> int:
 class CenoteState(AgentState[Any]):
     """cenote_step: the step of the runtime after which this state of the graph was made."""
 
-    # LangGraph takes the last annotation for its reducer, and begins a channel of plain `int` with 0, which is a step.
+    # The last annotation is LangGraph's reducer. A channel of plain `int` would begin with 0, which is a step.
 
     cenote_step: NotRequired[Annotated[int | None, OmitFromInput, _latest]]
 
@@ -159,11 +154,11 @@ class CenoteMiddleware(AgentMiddleware[CenoteState, Any, Any]):
         self._done: set[str] = set()  # those of them that have run
         self.tools = [
             StructuredTool.from_function(
-                self._call, coroutine=self._acall, name=tool_name, description=_DESCRIPTION
+                self._call, coroutine=self._acall, name=tool_name, description=PythonTool.description
             )
         ]
 
-    def before_agent(self, state: CenoteState, runtime: Any) -> dict[str, Any] | None:  # noqa: ARG002
+    def before_agent(self, state: CenoteState, runtime: Any) -> dict[str, Any] | None:
         """A new thread begins with the namespace as it is."""
         if state.get("cenote_step") is not None:
             return None
