@@ -47,7 +47,7 @@ async def texts(tmp_path: Path, *codes: str, sandbox: Any = "cenote", **options:
         solver=[use_tools(python(**options)), generate()],
         sandbox=sandbox,
     )
-    (log,) = await eval_async(task, model=calls(*codes), log_dir=str(tmp_path), display="none")
+    (log,) = await eval_async(task, model=calls(*codes), log_dir=str(tmp_path))
     assert "success" == log.status, log.error
     return [message.text for message in log.samples[0].messages if message.role == "tool"]
 
