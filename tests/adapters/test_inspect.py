@@ -12,7 +12,7 @@ pytest.importorskip("inspect_ai", reason="needs inspect-ai: `make test-peers` ha
 
 from inspect_ai import Task, eval_async
 from inspect_ai.dataset import Sample
-from inspect_ai.model import ModelOutput, get_model
+from inspect_ai.model import ModelAPI, ModelOutput, get_model, modelapi
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.util import SandboxUnavailableError, SandboxUserUnsupportedError
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
@@ -36,9 +36,21 @@ async def sandbox_env(request: pytest.FixtureRequest) -> AsyncIterator[CenoteSan
     await CenoteSandboxEnvironment.sample_cleanup("task", None, made, False)
 
 
-def calls(*codes: str) -> Any:
-    outputs = [ModelOutput.for_tool_call("mockllm", "python", {"code": code}) for code in codes]
-    return get_model("mockllm/model", custom_outputs=[*outputs, ModelOutput.from_content("mockllm", "done")])
+@modelapi("scripted")
+class Scripted(ModelAPI):
+    """Calls the tool with these codes in order. (Inspect's own mock downloads a tokenizer.)"""
+
+    def __init__(self, model_name: str, codes: Any = (), **_: Any) -> None:
+        super().__init__(model_name)
+        self.codes = list(codes)
+
+    async def generate(self, *_: Any, **__: Any) -> ModelOutput:
+        if self.codes:
+            return ModelOutput.for_tool_call("scripted", "python", {"code": self.codes.pop(0)})
+        return ModelOutput.from_content("scripted", "done")
+
+    async def count_text_tokens(self, text: str) -> int:
+        return len(text)
 
 
 async def texts(tmp_path: Path, *codes: str, sandbox: Any = "cenote", **options: Any) -> list[str]:
@@ -47,7 +59,9 @@ async def texts(tmp_path: Path, *codes: str, sandbox: Any = "cenote", **options:
         solver=[use_tools(python(**options)), generate()],
         sandbox=sandbox,
     )
-    (log,) = await eval_async(task, model=calls(*codes), log_dir=str(tmp_path))
+    (log,) = await eval_async(
+        task, model=get_model("scripted/model", codes=codes, memoize=False), log_dir=str(tmp_path)
+    )
     assert "success" == log.status, log.error
     return [message.text for message in log.samples[0].messages if message.role == "tool"]
 

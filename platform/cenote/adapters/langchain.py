@@ -117,7 +117,7 @@ class CenoteState(AgentState[Any]):
 
     # The last annotation is LangGraph's reducer. A channel of plain `int` would begin with 0, which is a step.
 
-    cenote_step: NotRequired[Annotated[int | None, OmitFromInput, _latest]]
+    cenote_step: NotRequired[Annotated[int | None, OmitFromInput, _latest]]  # type: ignore[valid-type]
 
 
 class CenoteMiddleware(AgentMiddleware[CenoteState, Any, Any]):

@@ -83,7 +83,7 @@ class CenoteWorkspace:
         return self._ref
 
     async def working_dir(self) -> str:
-        return (await self.run(["pwd", "-P"])).stdout.rstrip("\n")
+        return str((await self.run(["pwd", "-P"])).stdout).rstrip("\n")
 
     async def run(
         self,
