@@ -81,7 +81,26 @@ def test_an_answer_ends_the_cell(namespace: AgentNamespace) -> None:
     assert ((1,), {"b": [2]}) == (ended.args, ended.kwargs)
     assert "so far" == printed(first, "")
     assert namespace.ended(namespace.run("3")) is None
-    assert namespace.ended(namespace.run("reply('answer 1')\n'finish'")) is None
+    assert namespace.ended(namespace.run("reply('an answer')\n'finish'")) is None
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "del _finish_given",
+        "_finish_given = [1]",
+        "_finish_given = {'answer 1': [[1], {2: 3}]}\nreply('answer 1')",
+    ],
+)
+def test_an_answer_that_code_has_spoiled(namespace: AgentNamespace, code: str) -> None:
+    """It is lost, which a model is told; the next one is there."""
+    namespace.run("'finish'")
+    spoiled = namespace.run(f"{code}\nif 'reply(' not in {code!r}: finish(1)")
+    with pytest.raises(UsageError, match=r"call finish\(\) again"):
+        namespace.ended(spoiled)
+    ended = namespace.ended(namespace.run("finish(2)"))
+    assert ended is not None
+    assert (2,) == ended.args
 
 
 def test_an_answer_that_cannot_leave(namespace: AgentNamespace) -> None:

@@ -66,6 +66,7 @@ class AgentNamespace:
         self._ending = ending
         self._answers = f"_{ending}_given"
         self._offered: set[str] = set()
+        self._changed = False
 
     def offer(self, tools: Mapping[str, Callable[..., Any]]) -> None:
         """These tools replace those of an earlier call. They run in this process, when code calls them.
@@ -117,8 +118,8 @@ class AgentNamespace:
             return None
         try:
             answer = _answer(self.runtime.retrieve(self._answers), key)
-        except UnknownNameError:  # code has given a reply of its own
-            return None
+        except UnknownNameError:
+            answer = None
         except UnsafeValueError as error:
             raise UsageError(
                 f"{self._ending}() takes plain data, arrays and frames, and got a value of class "
@@ -126,12 +127,19 @@ class AgentNamespace:
             ) from None
         finally:
             self.runtime.execute(f"{self._answers}.pop({key!r}, None)", cause="the adapter has the answer")
+        if answer is None:  # code has changed what the function fills
+            self._changed = True
+            raise UsageError(
+                f"the answer is lost: the code has changed {self._answers}; call {self._ending}() again"
+            )
         return answer
 
     def _define_ending(self) -> None:
         """A rollback, or code, may have removed it. It is injected, so that no rule for code is asked."""
-        if any((info.name, info.type) == (self._ending, "function") for info in self.runtime.describe()):
+        there = any((info.name, info.type) == (self._ending, "function") for info in self.runtime.describe())
+        if there and not self._changed:
             return
+        self._changed = False
         place: dict[str, Any] = {"__name__": "__main__", "given": {}}
         exec(_ENDING.format(name=self._ending), place)  # noqa: S102  (this module's own text)
         for name in (self._answers, self._ending):
