@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any, Final
 
 from cenote.agent.observation import aftermath, observe
@@ -19,20 +20,19 @@ MOST_CHARACTERS: Final = 8_000
 
 AnyRuntime = PythonRuntime | AsyncPythonRuntime
 
-_ENDING: Final = '''
-def {name}(*args, **kwargs):
-    """Ends the task with this answer."""
-    key = f"answer {{len(given) + 1}}"
-    given[key] = [list(args), kwargs]
-    reply(key)
-    exit()
-'''
-"""The answer stays in the jail until it is retrieved: so a value that cannot leave it costs nothing else. Its key is
-the cell's reply, so that two agents in one namespace do not get each other's answers."""
-
 _KEY: Final = re.compile("answer [0-9]{1,9}")
 
 _EXIT_NOTE: Final = "[exit() ends the cell; the runtime goes on]\n"
+
+
+def _ends_task(*args: Any, **kwargs: Any) -> None:
+    """Ends the task with this answer."""
+    # Runs in the jail only. The answer stays there until it is retrieved, so a value that cannot leave costs nothing
+    # else. Its key is the cell's reply, so that two agents in one namespace do not get each other's answers.
+    key = f"answer {len(given) + 1}"  # type: ignore[name-defined]  # noqa: F821
+    given[key] = [list(args), kwargs]  # type: ignore[name-defined]  # noqa: F821
+    reply(key)  # type: ignore[name-defined]  # noqa: F821
+    exit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,12 +140,17 @@ class AgentNamespace:
         if there and not self._changed:
             return
         self._changed = False
-        place: dict[str, Any] = {"__name__": "__main__", "given": {}}
-        exec(_ENDING.format(name=self._ending), place)  # noqa: S102  (this module's own text)
+        given: dict[str, list[Any]] = {}
+        code = _ends_task.__code__.replace(
+            co_name=self._ending, co_qualname=self._ending, co_filename="<adapter>"
+        )
+        # Of `__main__`, so that it goes into the jail by value.
+        ending = FunctionType(code, {"__name__": "__main__", "given": given}, self._ending)
+        ending.__doc__ = _ends_task.__doc__
         for name in (self._answers, self._ending):
             self._remove(name)
         # In one piece: the function fills the very dictionary that the variable has.
-        self.runtime.inject(Variable(self._answers, place["given"]), Function(place[self._ending]))
+        self.runtime.inject(Variable(self._answers, given), Function(ending))
 
     def close(self) -> None:
         """Ends the runtime if it was made here; removes the tools from one of the caller's."""
