@@ -5,7 +5,7 @@
 #   make test                      the quick tests: what a change needs, in minutes
 #   make test-all                  all of them, as CI does; test-long adds those that take minutes each
 #   make test-installed            the wheel and each extra alone, in environments of their own (EXTRAS_TRIED chooses some)
-#   make test-peers                the CaveAgent library's own tests against cenote.cave_agent (Python 3.12, own environment)
+#   make test-peers                the CaveAgent library's own tests, and each adapter with its framework (Python 3.12, own environments)
 #   make check                     lint, format, types, import contracts, dead code, spelling, generated code
 #   make image                     builds the compiled file twice: the same as the installed one (own environment)
 #   make docs                      the site of docs/ with the API reference, in site/ (own environment); a broken link fails
@@ -65,6 +65,7 @@ test-peers:
 	@scripts/environment $(PEERS) $(PEERS_PYTHON) $(EXTRAS) test peers
 	@$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 	@$(PEERS)/bin/python -m tests.peers.driven
+	@$(PEERS)/bin/python -m tests.peers.adapters
 
 check: lint format types imports dead spelling dependencies generated
 

@@ -53,6 +53,16 @@ def observe(result: ExecutionResult, code: str) -> Observation:
     return Observation(output=output, error=error_line(result.error, code) if result.error else "")
 
 
+def aftermath(result: ExecutionResult) -> list[str]:
+    """What a cell has changed beside its output, a line each: its fate, what other authors did, what happened
+    outside."""
+    state = {
+        "lost": ["The namespace is lost and begins empty."],
+        "rolled_back": ["The namespace is as it was before this code."],
+    }
+    return [*state.get(result.state, []), *map(str, result.notices), *result.news]
+
+
 def error_line(error: ErrorInfo, code: str) -> str:
     """`NameError: name 'dff' is not defined; nearest: df [line 3: dff.head()]`.
 

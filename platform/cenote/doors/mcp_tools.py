@@ -15,7 +15,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
 from cenote.agent import patch_report
-from cenote.agent.observation import NOTHING, observe, shown
+from cenote.agent.observation import NOTHING, aftermath, observe, shown
 from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import ExecutionState, Patch
@@ -398,12 +398,8 @@ def _variables(found: Sequence[VariableInfo]) -> str:
 
 def _cell(result: ExecutionResult, code: str) -> Answer:
     seen = observe(result, code)
-    parts = [_cut(seen.output), f"Error: {seen.error}" if seen.error else "", result.reply or ""]
-    if result.state == "lost":
-        parts.append("The namespace is lost and begins empty.")
-    elif result.state == "rolled_back":
-        parts.append("The namespace is as it was before this code.")
-    parts += [*map(str, result.notices), *result.news]
+    error = f"Error: {seen.error}" if seen.error else ""
+    parts = [_cut(seen.output), error, result.reply or "", *aftermath(result)]
     text = "\n".join(part for part in parts if part)
     return Answer(text or NOTHING, _pictures(result), failed=not result.success)
 
