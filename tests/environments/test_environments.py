@@ -278,7 +278,7 @@ def _add_hashes(lock: Path, wheels: Path) -> None:
     text = lock.read_text()
     for wheel in wheels.iterdir():
         digest = sha256(wheel.read_bytes()).hexdigest()
-        text = text.replace(f'path = "{wheel.name}"', f'path = "{wheel.name}", hash = "sha256:{digest}"')
+        text = text.replace(f'{wheel.name}"', f'{wheel.name}", hash = "sha256:{digest}"')
     lock.write_text(text)
 
 

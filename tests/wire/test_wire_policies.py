@@ -32,6 +32,7 @@ POLICIES = [
         mounts=[Mount(source="/usr", target="/data", writable=False)],
         preload=("json",),
         tracking=False,
+        environment="data",
     ),
     SandboxPolicy(network=Allow(["example.org", "*.example.com:8443"], connections=3, volume="5MiB")),
 ]

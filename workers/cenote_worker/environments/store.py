@@ -133,12 +133,16 @@ class EnvironmentStore:
 
     def name(self, name: str, digest: str) -> None:
         """Gives an environment a name, which it takes from the one that had it. Raises UsageError."""
+        self.check_name(name)
+        self._write(self.root / "names" / name, digest)
+
+    def check_name(self, name: str) -> None:
+        """Raises UsageError for what cannot be one."""
         if not is_reference(name) or len(name) >= DIGEST_LENGTH:
             raise UsageError(
                 f"a name of an environment is of letters, digits, '.', '_' and '-', less than {DIGEST_LENGTH} of "
                 f"them, not {name!r:.100}"
             )
-        self._write(self.root / "names" / name, digest)
 
     def _write(self, file: Path, text: str) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
