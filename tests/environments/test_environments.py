@@ -32,7 +32,7 @@ PYTHON = ".".join(map(str, sys.version_info[:2]))
 def test_what_is_built(of: Of, kept: EnvironmentStore, place: Path) -> None:
     """Exact packages, read-only and readable for all, compiled; and no code of theirs has run."""
     said: list[str] = []
-    built = build(of("greeting==1.0"), said.append)
+    built = build(of("greeting==1.0", preload=["greeting.deep", "tone"]), said.append)
     assert ("greeting==1.0", "tone==1.5") == built.packages
     assert built == kept.get(built.digest)
     assert "resolving 1 requirements" in said

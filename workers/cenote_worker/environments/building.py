@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from cenote_security.environment import Environment, is_digest
+from cenote_security.extras import require
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.environments import locks, worker_packages
 from cenote_worker.environments.errors import EnvironmentBuildError, UnfitEnvironmentError
@@ -55,6 +56,7 @@ def build(
         key = _key(environment)
         if not refresh and (found := kept.get(kept.resolved(key) or "-")) is not None:
             return found
+        require("building environments", "environments", "uv")
         with TemporaryDirectory() as folder:
             lock = locks.resolved(environment, Path(folder), progress)
         digest = lock.digest(environment.preload)
