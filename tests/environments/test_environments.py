@@ -113,7 +113,7 @@ def test_what_a_killed_builder_left_is_never_used(of: Of, kept: EnvironmentStore
     wanted = of("tone", preload=["tone"])
     digest = build(wanted).digest
     kept.remove(digest)
-    stage = kept.root / "staging" / digest
+    stage = kept.root / "staging" / f"{digest}.before"
     (stage / "venv" / "lib").mkdir(parents=True)
     (stage / "venv" / "lib").chmod(0o555)
     with pytest.raises(UnknownEnvironmentError):

@@ -5,7 +5,7 @@
     names/NAME                a digest
     resolved/KEY              the digest that requirements came to
     locks/DIGEST              locked by the process that builds it
-    staging/DIGEST            what that process has so far
+    staging/DIGEST.RANDOM     what that process has so far
     worker/KEY                what workers need besides
 
 A folder gets its digest for a name when it is complete, and not before.
@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Final
 
 from cenote_security.environment import DIGEST_LENGTH, is_digest, is_reference
@@ -154,13 +155,18 @@ class EnvironmentStore:
     def building(self, digest: str) -> Iterator[Path]:
         """A folder to build it in, while no other process builds it. What is left of an earlier try is removed, and
         what this one leaves. Blocks while another process builds it.
+
+        Each try has a folder of its own: programs of one that was killed may still write to theirs.
         """
-        locks, stage = self.root / "locks", self.root / "staging" / digest
+        locks, staging = self.root / "locks", self.root / "staging"
         locks.mkdir(parents=True, exist_ok=True)
+        staging.mkdir(exist_ok=True)
         with (locks / digest).open("wb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            _remove(stage)
-            stage.mkdir(parents=True)
+            for left in staging.glob(f"{digest}.*"):
+                with suppress(OSError):
+                    _remove(left)
+            stage = Path(mkdtemp(prefix=f"{digest}.", dir=staging))
             try:
                 yield stage
             finally:
