@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import sys
+import tempfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -280,6 +281,28 @@ def _add_hashes(lock: Path, wheels: Path) -> None:
         digest = sha256(wheel.read_bytes()).hexdigest()
         text = text.replace(f'{wheel.name}"', f'{wheel.name}", hash = "sha256:{digest}"')
     lock.write_text(text)
+
+
+def test_settings_of_other_users_are_not_read(
+    of: Of, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """uv takes an index from a `uv.toml` in the folders above: no file of a folder that all may write to counts."""
+    (tmp_path / "uv.toml").write_text('this = "would be an error"\n')
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert ("tone==1.5",) == build(of("tone<9")).packages
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_environments_of_other_users_are_not_used(of: Of, kept: EnvironmentStore) -> None:
+    """Those of root and of this user are."""
+    built = build(of("tone"))
+    check_unchanged(built, kept)
+    os.chown(kept.root / built.digest, 65534, -1)
+    try:
+        with pytest.raises(UnfitEnvironmentError, match="belongs to user 65534"):
+            check_unchanged(built, kept)
+    finally:
+        os.chown(kept.root / built.digest, 0, -1)
 
 
 # -- virtual environments that lie elsewhere --

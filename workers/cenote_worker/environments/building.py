@@ -11,7 +11,6 @@ from dataclasses import asdict, replace
 from hashlib import sha256
 from importlib.machinery import PathFinder
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from cenote_security.environment import Environment, is_digest
@@ -57,8 +56,9 @@ def build(
         if not refresh and (found := kept.get(kept.resolved(key) or "-")) is not None:
             return found
         require("building environments", "environments", "uv")
-        with TemporaryDirectory() as folder:
-            lock = locks.resolved(environment, Path(folder), progress)
+        # Not in the system's folder for such files: uv reads the `uv.toml` of folders above, where all users may write.
+        with kept.scratch() as folder:
+            lock = locks.resolved(environment, folder, progress)
         digest = lock.digest(environment.preload)
         if (found := kept.get(digest)) is None:
             with kept.building(digest) as stage:
@@ -227,6 +227,10 @@ def _is_editable(file: Path) -> bool:
 def check_unchanged(built: BuiltEnvironment, kept: EnvironmentStore) -> None:
     """Raises UnfitEnvironmentError where it is not any more what it was when it was built."""
     what = f"environment {built.digest[:12]}"
+    if (owner := (kept.root / built.digest).stat().st_uid) not in (0, os.geteuid()):
+        raise UnfitEnvironmentError(
+            what, f"it belongs to user {owner}; set CENOTE_ENVIRONMENTS to a folder of your own"
+        )
     check_venv(what, Path(built.venv))
     if built.venv.startswith(f"{kept.root}/"):
         return  # nobody writes there

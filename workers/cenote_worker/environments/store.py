@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import Final
 
 from cenote_security.environment import DIGEST_LENGTH, is_digest, is_reference
@@ -150,6 +150,13 @@ class EnvironmentStore:
         fresh = file.with_name(f".{file.name}.{secrets.token_hex(4)}")
         fresh.write_text(text, encoding="ascii")
         fresh.replace(file)
+
+    @contextmanager
+    def scratch(self) -> Iterator[Path]:
+        """A folder for what is needed while packages are resolved."""
+        (self.root / "staging").mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="resolving-", dir=self.root / "staging") as folder:
+            yield Path(folder)
 
     @contextmanager
     def building(self, digest: str) -> Iterator[Path]:
