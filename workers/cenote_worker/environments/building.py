@@ -56,7 +56,7 @@ def build(
         if not refresh and (found := kept.get(kept.resolved(key) or "-")) is not None:
             return found
         require("building environments", "environments", "uv")
-        # Not in the system's folder for such files: uv reads the `uv.toml` of folders above, where all users may write.
+        # Not in the system's folder for such files: uv reads the `uv.toml` of folders above, also of other users'.
         with kept.scratch() as folder:
             lock = locks.resolved(environment, folder, progress)
         digest = lock.digest(environment.preload)
