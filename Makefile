@@ -29,7 +29,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 # What tests and the demo use of Cenote's extras.
-EXTRAS := data,mcp,models,platform,postgresql
+EXTRAS := data,environments,mcp,models,platform,postgresql
 
 environment:
 	@scripts/environment $(VENV) $(PYTHON) $(EXTRAS)

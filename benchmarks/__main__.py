@@ -9,6 +9,7 @@ from importlib import import_module
 KINDS = {
     "data": "a function over a Ray Dataset, in jails and without",
     "doors": "what the way to a runtime costs: gRPC, HTTP, MCP",
+    "environments": "starts in a built environment beside those with the client's packages",
     "harness": "steps that a patch has run again, against those it truly affects",
     "jail": "what a jail costs, beside no sandbox and other sandboxes",
     "limits": "how far a jail gets beyond its limits",

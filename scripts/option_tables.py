@@ -16,6 +16,7 @@ from typing import Final
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.quota import TenantLimits
 from cenote.team.budget import Budget
+from cenote_security.environment import Environment
 from cenote_security.network import Allow, Secret
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
@@ -25,7 +26,18 @@ from cenote_worker.retention import Retention
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 KINDS: Final[dict[str, type[Options]]] = {
     kind.__name__: kind
-    for kind in (SandboxPolicy, Allow, Secret, Mount, Retention, JobRules, Budget, PlatformOptions, TenantLimits)
+    for kind in (
+        SandboxPolicy,
+        Allow,
+        Secret,
+        Mount,
+        Environment,
+        Retention,
+        JobRules,
+        Budget,
+        PlatformOptions,
+        TenantLimits,
+    )
 }
 PLACE: Final = re.compile(r"(<!-- options (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

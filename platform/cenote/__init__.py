@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from cenote_security.environment import Environment
 from cenote_security.errors import CenoteError
 from cenote_security.network import Allow, Secret
 from cenote_security.policy import Mount, SandboxPolicy
@@ -145,6 +146,7 @@ __all__ = [
     "CodeEvent",
     "CompactionPolicy",
     "connect",
+    "Environment",
     "Event",
     "ExecutionResult",
     "FinalResponseEvent",

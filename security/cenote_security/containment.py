@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from cenote_security.environment import Environment
 from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions
 from cenote_security.policy import Mount, SandboxPolicy
@@ -79,6 +80,11 @@ def _sees_no_more(wanted: Sequence[Mount], allowed: Sequence[Mount]) -> bool:
     return all((mount.source, mount.target) in (writable if mount.writable else readable) for mount in wanted)
 
 
+def _is_none_or_the_same(wanted: object, allowed: object) -> bool:
+    """Another one might show another folder of the machine."""
+    return wanted is None or wanted == allowed
+
+
 def _rule(known: Definition) -> Callable[..., bool] | None:
     """How values of an option compare; None for one that opens nothing."""
     if known.option.opens_nothing:
@@ -87,6 +93,8 @@ def _rule(known: Definition) -> Callable[..., bool] | None:
         return _as_strong_in(known.option.weakest_first)
     if known.option.forbids:
         return _no_less
+    if Environment in known.options_classes:
+        return _is_none_or_the_same
     if Allow in known.options_classes:
         return _reaches_no_further
     return _sees_no_more if Mount in known.options_classes else _at_most

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, get_args
 
+from cenote_security.environment import Environment, is_reference
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, about, option
@@ -160,6 +161,17 @@ class SandboxPolicy(Options):
     )
     mounts: Sequence[Mount] = option(
         (), help="host paths that the jail may see", wanted="a list of Mount objects"
+    )
+    environment: Environment | str | None = option(
+        None,
+        flag="environment",
+        metavar="NAME",
+        help="packages of the jail's own, instead of those that this process has: an `Environment`, which is built "
+        "when the first jail starts, or the name or digest of one that is built here",
+        none="the packages of this process",
+        wanted='an Environment(["pandas==2.2.3"]), or the name or digest of one that is built',
+        valid=lambda given: not isinstance(given, str) or is_reference(given),
+        is_later=True,
     )
     snapshots: Literal["auto", "none"] = option(
         "auto",

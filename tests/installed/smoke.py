@@ -16,9 +16,18 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
+from tests.environments.wheels import write_wheel
 from tests.fakes.openai_server import OpenAIServer, answer
 
-from cenote import CaveAgent, OpenAIServerModel, PythonRuntime, SkillDiscovery, Variable
+from cenote import (
+    CaveAgent,
+    Environment,
+    OpenAIServerModel,
+    PythonRuntime,
+    SandboxPolicy,
+    SkillDiscovery,
+    Variable,
+)
 from cenote.errors import CenoteError
 
 COMMAND = [sys.executable, "-m", "cenote"]
@@ -207,8 +216,19 @@ def _served() -> Iterator[tuple[str, str]]:
             server.terminate()
 
 
+def environments() -> None:
+    with TemporaryDirectory() as folder:
+        os.environ["CENOTE_ENVIRONMENTS"] = f"{folder}/environments"
+        write_wheel(Path(folder), "greeting", "1.0", {"greeting.py": "WORD = 'hello'\n"})
+        wanted = Environment(["greeting"], find_links=[folder], offline=True)
+        with PythonRuntime(sandbox=SandboxPolicy(environment=wanted)) as runtime:
+            assert runtime.execute("import greeting; word = greeting.WORD").success
+            assert "hello" == runtime.retrieve("word")
+
+
 CHECKS: dict[str, Callable[[], None]] = {
-    check.__name__: check for check in (base, models, platform, http, e2b, mcp, jupyter, postgresql, s3, data)
+    check.__name__: check
+    for check in (base, models, platform, http, e2b, mcp, jupyter, postgresql, s3, data, environments)
 }
 
 

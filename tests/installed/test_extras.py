@@ -20,7 +20,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 AWAY = (
     "aiohttp boto3 botocore click cryptography e2b_charts fsspec google.rpc grpc grpc_health grpc_reflection IPython "
     "ipykernel jedi jinja2 jupyter_client litellm matplotlib mcp multipart numpy openai openpyxl pandas psycopg "
-    "pyarrow ray regex requests s3fs sklearn starlette tiktoken tokenizers traitlets uvicorn"
+    "pyarrow ray regex requests s3fs sklearn starlette tiktoken tokenizers traitlets uv uvicorn"
 )
 """What extras bring, and what these bring along."""
 
@@ -32,7 +32,7 @@ COMMAND = [sys.executable, "-c", f"{BLOCKED}from cenote.cli.main import main\nsy
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     """With places of its own for tokens and state, and no platform in its environment."""
-    own = {"XDG_CONFIG_HOME": str(folder), "XDG_STATE_HOME": str(folder)}
+    own = {f"XDG_{kind}_HOME": str(folder) for kind in ("CONFIG", "DATA", "STATE")}
     given = {name: value for name, value in os.environ.items() if not name.startswith("CENOTE_")}
     return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, env=given | own)
 
@@ -68,6 +68,7 @@ COMMANDS = {
     "jupyter kernel -f none.json": "jupyter",
     "run --model openai/gpt-5 hello": "models",
     "demo": "data",
+    "env build absent": "environments",
 }
 
 CALLS = {
@@ -75,6 +76,7 @@ CALLS = {
     "import cenote; cenote.connect('localhost:1')": "platform",
     "import cenote; cenote.PythonRuntime(address='localhost:1')": "platform",
     "import cenote.jobs": "platform",
+    "import cenote; from cenote.environments import build; build(cenote.Environment(['absent']))": "environments",
     "import cenote.platform_team": "platform",
     "from cenote.data import map_batches; map_batches(None, lambda rows: rows)": "platform,data",
     "import cenote; cenote.LiteLLMModel('openai/gpt-5')": "models",

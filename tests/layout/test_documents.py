@@ -17,7 +17,14 @@ DOCUMENTS = sorted(
 GUIDE = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PUBLIC = {
     name
-    for module in ("cenote", "cenote.harness", "cenote.models", "cenote.runtime", "cenote.team")
+    for module in (
+        "cenote",
+        "cenote.environments",
+        "cenote.harness",
+        "cenote.models",
+        "cenote.runtime",
+        "cenote.team",
+    )
     for name in importlib.import_module(module).__all__
 }
 LINK = re.compile(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)")

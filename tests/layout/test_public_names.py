@@ -8,7 +8,8 @@ from importlib.metadata import version
 import pytest
 
 PUBLIC = {
-    "cenote": "Allow Budget CaveAgent CenoteError Function PythonRuntime SandboxPolicy Skill Team Type Variable",
+    "cenote": "Allow Budget CaveAgent CenoteError Environment Function PythonRuntime SandboxPolicy "
+    "Skill Team Type Variable",
     "cenote.errors": "CenoteError NameExistsError OutcomeUnknownError RuntimeLostError UnavailableError "
     "UnsafeValueError UsageError",
     "cenote.harness": "ExecutionState Step",

@@ -32,6 +32,7 @@ POLICIES = [
         mounts=[Mount(source="/usr", target="/data", writable=False)],
         preload=("json",),
         tracking=False,
+        environment="data",
     ),
     SandboxPolicy(
         network=Allow(

@@ -8,11 +8,14 @@ from __future__ import annotations
 import io
 import pickle
 from collections.abc import Callable
+from typing import Any, Final
 
 from cenote_worker.content import Content
 
 OUT_OF_BAND = 16 * 1024
 """Bytes. Smaller buffers cost less inside the stream than as a part of their own."""
+
+_NEWER: Final = "numpy._core."
 
 KeepInBand = Callable[[pickle.PickleBuffer], bool]
 """A pickler's `buffer_callback`: whether the buffer goes into the stream."""
@@ -46,4 +49,22 @@ def setting_aside(large: list[memoryview]) -> KeepInBand:
 def loads(content: Content) -> object:
     """The pickled object; its large buffers are this process's private pages of the sealed memory."""
     stream, *buffers = content.unpack()
-    return pickle.loads(stream, buffers=buffers)
+    try:
+        return pickle.loads(stream, buffers=buffers)
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith(_NEWER):
+            raise
+    stream, *buffers = content.unpack()
+    return _OlderNumpy(io.BytesIO(stream), buffers=buffers).load()
+
+
+class _OlderNumpy(pickle.Unpickler):
+    """For arrays that numpy 2 has pickled, where numpy is 1: a module of the former has another name in the latter.
+
+    The other way round numpy itself knows the old names.
+    """
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith(_NEWER):
+            module = f"numpy.core.{module.removeprefix(_NEWER)}"
+        return super().find_class(module, name)

@@ -39,6 +39,13 @@ def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> Sandbo
                 "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
             )
         )
+    if policy.environment is not None:
+        wrong.note(
+            RejectedError(
+                "this platform has no environments; leave `environment` out, or use an embedded runtime, which "
+                "builds its own"
+            )
+        )
     if foreign := sorted(set(policy.preload) - set(preloads)):
         wrong.note(
             RejectedError(

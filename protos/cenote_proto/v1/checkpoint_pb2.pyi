@@ -457,6 +457,7 @@ class Manifest(_message.Message):
     REBUILD_FIELD_NUMBER: _builtins.int
     RECORD_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     number: _builtins.int
     parent: _builtins.int
     fence: _builtins.int
@@ -467,6 +468,8 @@ class Manifest(_message.Message):
     """The step, cell or change, whose end the state is; 0 where nobody told."""
     whole: _builtins.bool
     """Whether it is all of the state after `head`: not one on the way of a patch from one line to another."""
+    environment: _builtins.str
+    """Digest of the environment whose packages it was made with; empty for those of the process that started the jail."""
     @_builtins.property
     def state(self) -> Global___State: ...
     @_builtins.property
@@ -503,10 +506,11 @@ class Manifest(_message.Message):
         rebuild: Global___Rebuild | None = ...,
         record: Global___StoredPart | None = ...,
         whole: _builtins.bool = ...,
+        environment: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "rebuild", b"rebuild", "record", b"record", "state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "environment", b"environment", "fence", b"fence", "head", b"head", "label", b"label", "made", b"made", "number", b"number", "offers", b"offers", "parent", b"parent", "rebuild", b"rebuild", "record", b"record", "settled", b"settled", "state", b"state", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,6 +21,13 @@ def arguments_of(search: Sequence[str], module: str, function: str, *arguments: 
     return ["-I", "-c", _BOOTSTRAP, json.dumps(search), module, function, *arguments]
 
 
+def _start_of(interpreter: Interpreter, module: str, function: str, *arguments: str) -> list[str]:
+    if not interpreter.prefix:
+        return arguments_of(interpreter.search, module, function, *arguments)
+    # -S: no `.pth` file, no sitecustomize. These would run code of packages before any wall is up.
+    return ["-S", *arguments_of(interpreter.outside, module, function, *arguments)]
+
+
 class FreshPython:
     """A child process that runs `module.function(*arguments)`, all strings, and nothing of this one's.
 
@@ -38,7 +45,7 @@ class FreshPython:
         capture: bool = False,
     ) -> None:
         self._process = subprocess.Popen(
-            [interpreter.executable, *arguments_of(interpreter.search, module, function, *arguments)],
+            [interpreter.executable, *_start_of(interpreter, module, function, *arguments)],
             env={},
             pass_fds=descriptors,
             stdin=subprocess.DEVNULL,

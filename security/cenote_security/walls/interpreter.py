@@ -29,11 +29,17 @@ _BESIDE_LIBRARIES: Final = frozenset({"bin", "share", "__pycache__"})
 
 @dataclass(frozen=True, kw_only=True)
 class Interpreter:
-    """executable: absolute path. search: `sys.path` in a jail. visible: host paths that must be readable there."""
+    """executable: absolute path. search: `sys.path` in a jail. visible: host paths that must be readable there.
+
+    outside: `sys.path` of a zygote until the walls around it are up, if not the same. prefix: of the virtual
+    environment of the jail, if that is not this process's: what its start-up files say is not carried out.
+    """
 
     executable: str
     search: tuple[str, ...]
     visible: tuple[str, ...]
+    outside: tuple[str, ...] = ()
+    prefix: str = ""
 
 
 def running(folders: Sequence[str] = ()) -> Interpreter:

@@ -129,6 +129,31 @@ class IncompleteRestoreError(CheckpointError):
         )
 
 
+class OtherEnvironmentError(CheckpointError):
+    """A checkpoint was made with other packages than the runtime has that is to begin with it. Nothing was started.
+
+    made_in, wanted: digests of environments; empty for the packages of a process.
+    """
+
+    def __init__(self, name: str, number: int, made_in: str, wanted: str) -> None:
+        super().__init__(name, number, made_in, wanted)
+        self.name = name
+        self.number = number
+        self.made_in = made_in
+        self.wanted = wanted
+
+    def __str__(self) -> str:
+        made_in, wanted = (
+            f"environment {digest[:12]}" if digest else "the packages of the process, without an environment"
+            for digest in (self.made_in, self.wanted)
+        )
+        remedy = f'SandboxPolicy(environment="{self.made_in}")' if self.made_in else "no environment"
+        return (
+            f"checkpoint {self.number} of {self.name!r} was made in {made_in}, and this runtime has {wanted}; "
+            f"restore it with {remedy}"
+        )
+
+
 class IncompleteForkError(CheckpointError):
     """A state can neither be copied nor made again in full. There are no branches.
 

@@ -97,6 +97,8 @@ class Manifest:
     """Of the steps that led to the state, where any of them may have to be run again."""
     whole: bool = False
     """Whether it is all of the state after the step that its dealings name as its head."""
+    environment: str = ""
+    """Digest of that of the jail, empty for none: what is pickled here may need just its packages."""
 
     @property
     def unbuilt(self) -> tuple[Unkept, ...]:
@@ -139,6 +141,7 @@ def encode(manifest: Manifest) -> bytes:
         rebuild=to_message(manifest.rebuild),
         record=manifest.record.to_message() if manifest.record is not None else None,
         whole=manifest.whole,
+        environment=manifest.environment,
     )
     body = message.SerializeToString()
     return body + _FOOTER.pack(digest(body), len(body), VERSION, _MAGIC)
@@ -192,6 +195,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         rebuild=from_message(message.rebuild),
         record=record,
         whole=message.whole,
+        environment=message.environment,
     )
 
 

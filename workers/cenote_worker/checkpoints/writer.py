@@ -78,6 +78,7 @@ class CheckpointWriter:
         record: Part | None = None,
         *,
         whole: bool = False,
+        environment: str = "",
     ) -> Manifest:
         """What was drafted is a checkpoint, on disk, once this returns. From `dealings` on: see Manifest.
 
@@ -95,6 +96,7 @@ class CheckpointWriter:
             rebuild=rebuild,
             record=record,
             whole=whole,
+            environment=environment,
         )
         with failures(self._folder.place):
             draft.file.write(encode(manifest))

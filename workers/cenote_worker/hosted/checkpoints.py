@@ -11,7 +11,7 @@ from typing import Final
 from cenote_security.errors import CenoteError, EntryExistsError, UnavailableError, UsageError
 from cenote_security.printable import printable
 from cenote_worker.checkpoints import restoring
-from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
+from cenote_worker.checkpoints.errors import IncompleteRestoreError, OtherEnvironmentError, StoreFailedError
 from cenote_worker.checkpoints.fidelity import fidelity
 from cenote_worker.checkpoints.manifest import Dealings, Manifest
 from cenote_worker.checkpoints.rebuild import Rebuild
@@ -250,7 +250,16 @@ class Checkpoints:
             state, head, rebuild, record = self._collected(draft, supervisor)
             with self._room(draft.fresh):
                 dealings, whole = self._dealings(head), told.holds(head)
-                manifest = self._writer.publish(draft, state, label, dealings, rebuild, record, whole=whole)
+                manifest = self._writer.publish(
+                    draft,
+                    state,
+                    label,
+                    dealings,
+                    rebuild,
+                    record,
+                    whole=whole,
+                    environment=self._environment(),
+                )
         finally:
             draft.discard()
         self._forget_ready()
@@ -350,7 +359,13 @@ class Checkpoints:
                 self._writer.close()
 
     def _read(self, base: Manifest) -> Restoration:
+        if base.environment != (environment := self._environment()):
+            raise OtherEnvironmentError(self.name, base.number, base.environment, environment)
         return restoring.read(self.store, self.name, base, partial=self._partial, added=self._added)
+
+    def _environment(self) -> str:
+        """The digest of that of the runtime's jails, empty for none."""
+        return str(self._runtime.pin().environment or "")
 
     def _forget_ready(self) -> None:
         ready, self._ready = self._ready, None

@@ -11,6 +11,7 @@ from typing import Final
 from cenote_security.errors import RuntimeClosedError, RuntimeExpiredError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Ledger
+from cenote_worker.environments.building import pinned
 from cenote_worker.history.step import START
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.deliveries import Deliveries
@@ -42,7 +43,7 @@ class FreshJails:
         recorder: Recorder,
         legacy: Legacy,
     ) -> None:
-        self._policy = policy
+        self.policy = policy
         self._ledger = ledger
         self._start = start
         self._noted = noted
@@ -66,6 +67,13 @@ class FreshJails:
     def end_at(self, ends_at: float | None) -> None:
         """When the runtime's time is over, monotonic, if its first jail has been started by another process."""
         self._ends_at = ends_at
+
+    def pin(self) -> SandboxPolicy:
+        """All jails from now on have the same environment, whatever its name comes to mean. Gives the policy with its
+        digest. Blocks while it is built.
+        """
+        self.policy = pinned(self.policy)
+        return self.policy
 
     def make(self, refill: Refill, steps: int) -> Supervisor:
         """One with the injected values, and what `refill` has. steps: how many have had a number. Blocks.
@@ -109,7 +117,7 @@ class FreshJails:
     @contextmanager
     def _started(self) -> Iterator[Supervisor]:
         """It is ended if it cannot be filled."""
-        supervisor = self._start(self._policy, self._ledger, self._lifetime_left())
+        supervisor = self._start(self.pin(), self._ledger, self._lifetime_left())
         try:
             with self._lock:
                 self._filling, closed = supervisor, self._closed
@@ -125,7 +133,7 @@ class FreshJails:
 
     def _lifetime_left(self) -> float | None:
         """When the runtime's time is over, counted from its first start."""
-        limit = self._policy.runtime_timeout
+        limit = self.policy.runtime_timeout
         if limit is None:
             return None
         now = time.monotonic()

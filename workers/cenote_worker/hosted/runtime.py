@@ -73,7 +73,6 @@ class HostedRuntime:
         name: what errors call it. legacy: what is left to another process that takes it over. history: where its
         steps are written down; in memory by default.
         """
-        self.policy = policy
         self.name = name
         self._pid = os.getpid()
         self.turn = threading.RLock()
@@ -105,6 +104,15 @@ class HostedRuntime:
         """The steps that led to the state which the history begins with, where that is known from elsewhere."""
         self.began_elsewhere = len(self.history.tree) > 0
         """Whether the first steps ran in another runtime or process, which may have begun with other values."""
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        """What its jails may do; its environment by digest, once there has been one."""
+        return self._fresh.policy
+
+    def pin(self) -> SandboxPolicy:
+        """As `policy`, with the environment by digest now. Blocks while that is built."""
+        return self._fresh.pin()
 
     # -- what another process has left --
 

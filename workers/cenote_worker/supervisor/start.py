@@ -21,6 +21,7 @@ from cenote_worker.egress.ledger import Ledger
 from cenote_worker.egress.reach import PublicReach, Reach
 from cenote_worker.egress.service import EgressService
 from cenote_worker.egress.tls_end import make_authority_of_proxy, trusted_by_jail
+from cenote_worker.environments.building import pinned
 from cenote_worker.supervisor.accounting import Accounting, open_disk
 from cenote_worker.supervisor.ceiling import Ceiling
 from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
@@ -256,6 +257,7 @@ def start_jail(
 ) -> Supervisor:
     """A fresh jail with nothing in it, supervised. Raises UsageError for too much memory; see Nursery.start."""
     _check_memory(policy)
+    policy = pinned(policy)
     with _explained():
         return _nursery.start(policy, ledger, ends_at)
 
@@ -263,6 +265,7 @@ def start_jail(
 def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
     """A fresh jail with nothing in it, without a supervisor yet. Raises as `start_jail`; see Nursery.start_ends."""
     _check_memory(policy)
+    policy = pinned(policy)
     with _explained():
         return nursery.start_ends(policy)
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from cenote_proto.v1 import runtime_pb2
+from cenote_security.environment import Environment
+from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import option_messages
 
 
 def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
     """Raises UsageError for what no message can hold."""
+    if isinstance(policy.environment, Environment):
+        raise UsageError(
+            "an Environment is built on the machine that names it; for a platform, its operator builds one, and "
+            "policies name it: SandboxPolicy(environment='its-name')"
+        )
     return option_messages.fill(runtime_pb2.Policy(), policy)
 
 

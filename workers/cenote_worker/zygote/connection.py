@@ -83,10 +83,12 @@ class Connection:
     """
 
     def __init__(self, interpreter: Interpreter, spec: ZygoteSpec) -> None:
+        """Closes nothing of the spec's: the zygote has copies."""
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             end = theirs.fileno()
-            self._process = FreshPython(interpreter, _ZYGOTE, "run", str(end), descriptors=(end,))
+            passed = (end,) if spec.held < 0 else (end, spec.held)
+            self._process = FreshPython(interpreter, _ZYGOTE, "run", str(end), descriptors=passed)
         self._lingers = spec.lingers
         self._poll = select.poll()  # unlike select, good for any number of descriptors
         self._poll.register(self._socket, select.POLLIN)

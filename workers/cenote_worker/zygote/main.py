@@ -86,10 +86,14 @@ def _hear_signals() -> None:
 
 def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     spec = ZygoteSpec.from_json(client.recv(MAX_MESSAGE).decode())
+    if spec.held >= 0:
+        os.set_inheritable(spec.held, False)
     client_life = _watch_client(spec.client)
     host_proc = open_host_proc()
     level = _raise_walls(spec, host_proc)
     preload.use_search_path(spec.search)
+    if spec.prefix:
+        preload.use_prefix(spec.prefix)
     os.environ.clear()  # the interpreter itself sets LC_CTYPE when it finds none
     os.environ.update(_usual_environment(level))
     # A jail with a kernel of its own is not a fork of this process: it would have nothing of what is imported here.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import os
+import site
 import sys
 import time
 from collections.abc import Iterable
@@ -80,3 +81,10 @@ def use_search_path(search: Iterable[str]) -> None:
     sys.path[:] = list(search)
     sys.dont_write_bytecode = True
     importlib.invalidate_caches()
+
+
+def use_prefix(prefix: str) -> None:
+    """What Python's start-up does in a virtual environment, without carrying out the `.pth` files there."""
+    sys.prefix = sys.exec_prefix = prefix
+    for give_builtins in (site.setquit, site.setcopyright, site.sethelper):
+        give_builtins()

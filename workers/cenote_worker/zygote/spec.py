@@ -15,7 +15,7 @@ MAX_MESSAGE = 64 * 2**10
 
 DEFAULT_ENTRY = "cenote_worker.in_jail.worker"
 
-_UNTOLD: Final = ("env", "mounts", "network", "preload")
+_UNTOLD: Final = ("env", "environment", "mounts", "network", "preload")
 """Options that a zygote has in another form, or may not have."""
 
 
@@ -24,6 +24,8 @@ class ZygoteSpec:
     """What is common to all jails of one zygote.
 
     isolation, preload, mounts: of the policy. search: `sys.path` of the jails. visible: host paths shown read-only.
+    prefix: see Interpreter. held: a descriptor that is open as long as the zygote lives, and not in its jails; -1 for
+    none.
     entry: the module whose `main(frames_fd, settings)` is a worker. client: the pid whose death ends the zygote.
     lingers: its jails belong to others than the client, and end with those: a zygote whose client has gone starts no
         more of them and stays until the last has ended.
@@ -37,6 +39,8 @@ class ZygoteSpec:
     entry: str
     client: int
     lingers: bool = False
+    prefix: str = ""
+    held: int = -1
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -1,0 +1,259 @@
+"""From the definition of an environment to one that is built on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from hashlib import sha256
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import Any
+
+from cenote_security.environment import Environment, is_digest
+from cenote_security.extras import require
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.environments import locks, worker_packages
+from cenote_worker.environments.errors import EnvironmentBuildError, UnfitEnvironmentError
+from cenote_worker.environments.programs_unsafe import Progress, base_python, compile_modules, run_uv
+from cenote_worker.environments.store import (
+    VENV,
+    BuiltEnvironment,
+    EnvironmentStore,
+    installed,
+    site_of,
+    size_of,
+)
+
+
+def silent(_line: str) -> None:
+    """The Progress of nobody."""
+
+
+def build(
+    environment: Environment,
+    progress: Progress = silent,
+    *,
+    refresh: bool = False,
+    kept: EnvironmentStore | None = None,
+) -> BuiltEnvironment:
+    """The environment, built now unless it is there. Blocks.
+
+    refresh: requirements are resolved again, and may come to newer versions and thus to another environment.
+    kept: where environments of this machine are.
+
+    Raises EnvironmentBuildError, UnfitEnvironmentError, UsageError, MissingExtraError. Then nothing is left of it.
+    """
+    kept = kept or EnvironmentStore()
+    _check_python(environment)
+    try:
+        if environment.path:
+            return _adopted(environment, kept)
+        key = _key(environment)
+        if not refresh and (found := kept.get(kept.resolved(key) or "-")) is not None:
+            return found
+        require("building environments", "environments", "uv")
+        # Not in the system's folder for such files: uv reads the `uv.toml` of folders above, also of other users'.
+        with kept.scratch() as folder:
+            lock = locks.resolved(environment, folder, progress)
+        digest = lock.digest(environment.preload)
+        if (found := kept.get(digest)) is None:
+            with kept.building(digest) as stage:
+                # Another process may have built it while this one waited for its turn.
+                found = kept.get(digest) or _install(environment, lock, digest, stage, kept, progress)
+        kept.note_resolved(key, digest)
+    except OSError as error:
+        raise EnvironmentBuildError("building the environment", str(error)) from error
+    return found
+
+
+def _check_python(environment: Environment) -> None:
+    """A jail shares the worker's interpreter, and values cross between it and the client as that Python has them."""
+    running = ".".join(map(str, sys.version_info[:3]))
+    if environment.python and f"{running}.".startswith(f"{environment.python}.") is False:
+        raise UnfitEnvironmentError(
+            f"an environment for Python {environment.python}",
+            f"this process is Python {running}, and its jails are too; run it with Python {environment.python}",
+        )
+
+
+def _key(environment: Environment) -> str:
+    """Of what is resolved. A lock file may change under its name."""
+    told: dict[str, Any] = asdict(environment)
+    if environment.lockfile:
+        file = Path(environment.lockfile).absolute()
+        try:
+            told["lockfile"] = sha256(file.read_bytes()).hexdigest()
+        except OSError as error:
+            raise UnfitEnvironmentError(f"lock file {file}", error.strerror or str(error)) from None
+    told["find_links"] = [
+        place if "://" in place else str(Path(place).absolute()) for place in environment.find_links
+    ]
+    return locks.digest_of({"definition": told}, environment.preload)
+
+
+def _install(
+    environment: Environment,
+    lock: locks.Lock,
+    digest: str,
+    stage: Path,
+    kept: EnvironmentStore,
+    progress: Progress,
+) -> BuiltEnvironment:
+    file, venv = stage / lock.file, stage / VENV
+    file.write_text(lock.text, encoding="utf-8")
+    progress(f"building environment {digest[:12]}")
+    options = ("--relocatable", "--no-project", "-q")
+    run_uv(
+        "making the environment", ("venv", *options, "--python", base_python(), str(venv)), stage, progress
+    )
+    # Wheels only: to build from sources would be to run them, outside of any jail.
+    strict = ("--no-deps", "--only-binary", ":all:", "--link-mode", "copy")
+    hashes = ("--require-hashes",) if lock.file == "requirements.txt" else ()
+    run_uv(
+        "installing the packages",
+        ("pip", "install", "--python", str(venv / "bin" / "python"), *strict, *hashes,
+         *locks.index_options(environment), "-r", str(file)),
+        stage,
+        progress,
+    )  # fmt: skip
+    packages = _checked("this environment", site_of(str(venv)), environment.preload)
+    progress(f"compiling {len(packages)} packages")
+    final = str(kept.root / digest / VENV)
+    compile_modules(Path(site_of(str(venv))), site_of(final), progress)
+    built = _built(environment, digest, final, packages, lock=lock.text, size=size_of(stage))
+    kept.publish(stage, built)
+    progress(f"built environment {digest[:12]}: {len(packages)} packages")
+    return built
+
+
+def _built(
+    environment: Environment,
+    digest: str,
+    venv: str,
+    packages: tuple[str, ...],
+    *,
+    lock: str,
+    size: int,
+) -> BuiltEnvironment:
+    return BuiltEnvironment(
+        digest=digest,
+        venv=venv,
+        python=locks.python_tag(),
+        platform=locks.platform_tag(),
+        preload=tuple(environment.preload),
+        packages=packages,
+        lock=lock,
+        size=size,
+        built=time.time(),
+    )
+
+
+def _checked(what: str, site: str, preload: Sequence[str]) -> tuple[str, ...]:
+    """The packages there, if a worker can do with them. Raises UnfitEnvironmentError."""
+    packages = installed(site)
+    if reason := worker_packages.unfit(packages):
+        raise UnfitEnvironmentError(what, reason)
+    for name in preload:
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and PathFinder.find_spec(top, [site]) is None:
+            raise UnfitEnvironmentError(what, f"no package of it has the module {top!r}, which preload names")
+    return packages
+
+
+# -- virtual environments that lie elsewhere --
+
+
+def _adopted(environment: Environment, kept: EnvironmentStore) -> BuiltEnvironment:
+    venv = Path(environment.path).absolute()
+    what = f"virtual environment {venv}"
+    check_venv(what, venv)
+    packages = _checked(what, site_of(str(venv)), environment.preload)
+    content = {"installed": installed_content(what, Path(site_of(str(venv)))), "venv": str(venv)}
+    digest = locks.digest_of(content, environment.preload)
+    there = kept.get(digest)
+    if there is None:
+        with kept.building(digest) as stage:
+            if (there := kept.get(digest)) is None:
+                there = _built(environment, digest, str(venv), packages, lock="", size=size_of(venv))
+                kept.publish(stage, there)
+    return there
+
+
+def check_venv(what: str, venv: Path) -> None:
+    """Raises UnfitEnvironmentError unless this process's own Python has made it, without the packages of that."""
+    try:
+        lines = (venv / "pyvenv.cfg").read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        raise UnfitEnvironmentError(
+            what, "it has no pyvenv.cfg; name the folder that `python -m venv` made"
+        ) from None
+    said = {key.strip(): value.strip() for key, _, value in (line.partition("=") for line in lines)}
+    if said.get("include-system-site-packages", "false").lower() == "true":
+        raise UnfitEnvironmentError(what, "it also has the packages of its Python; make one without these")
+    made_by = os.path.realpath(venv / "bin" / "python")
+    if made_by != base_python():
+        raise UnfitEnvironmentError(
+            what, f"it was made by {made_by}, and jails run in {base_python()}; make one with that"
+        )
+
+
+def installed_content(what: str, site: Path) -> list[str]:
+    """What installers have recorded there: names and sums of all files. Raises UnfitEnvironmentError."""
+    found = []
+    for folder in sorted(site.glob("*.dist-info")):
+        direct = folder / "direct_url.json"
+        if direct.is_file() and _is_editable(direct):
+            raise UnfitEnvironmentError(
+                what,
+                f"{folder.name.partition('-')[0]} is installed editable: its files lie elsewhere, where no jail sees "
+                f"them; install it as a wheel",
+            )
+        record = folder / "RECORD"
+        found.append(f"{folder.name} {sha256(record.read_bytes()).hexdigest() if record.is_file() else ''}")
+    return found
+
+
+def _is_editable(file: Path) -> bool:
+    try:
+        return bool(json.loads(file.read_bytes()).get("dir_info", {}).get("editable"))
+    except (ValueError, AttributeError):
+        return False
+
+
+def check_unchanged(built: BuiltEnvironment, kept: EnvironmentStore) -> None:
+    """Raises UnfitEnvironmentError where it is not any more what it was when it was built."""
+    what = f"environment {built.digest[:12]}"
+    if (owner := (kept.root / built.digest).stat().st_uid) not in (0, os.geteuid()):
+        raise UnfitEnvironmentError(
+            what, f"it belongs to user {owner}; set CENOTE_ENVIRONMENTS to a folder of your own"
+        )
+    check_venv(what, Path(built.venv))
+    if built.venv.startswith(f"{kept.root}/"):
+        return  # nobody writes there
+    content = {"installed": installed_content(what, Path(built.site)), "venv": built.venv}
+    if locks.digest_of(content, built.preload) != built.digest:
+        raise UnfitEnvironmentError(
+            what,
+            f"the packages of {built.venv} have changed since; build it again, which gives another environment",
+        )
+
+
+def pinned(policy: SandboxPolicy) -> SandboxPolicy:
+    """The policy with its environment by digest, built if need be. Blocks while that is built.
+
+    Raises what `build` raises, UnknownEnvironmentError.
+    """
+    wanted = policy.environment
+    if wanted is None or (isinstance(wanted, str) and is_digest(wanted)):
+        return policy
+    return replace(policy, environment=built_or_build(wanted).digest)
+
+
+def built_or_build(wanted: Environment | str, kept: EnvironmentStore | None = None) -> BuiltEnvironment:
+    """What a policy names. Blocks while it is built. Raises what `build` raises, UnknownEnvironmentError."""
+    kept = kept or EnvironmentStore()
+    return kept.find(wanted) if isinstance(wanted, str) else build(wanted, kept=kept)
