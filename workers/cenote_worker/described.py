@@ -31,7 +31,8 @@ def fill_error(message: jail_pb2.CellError, error: ErrorInfo) -> None:
     """The same for an error. A span that no source text can have is left out."""
     message.type, message.message = utf8_text(error.type), utf8_text(error.message)
     message.traceback, message.reason = utf8_text(error.traceback), utf8_text(error.reason)
-    message.outside, message.verdict, message.limit = error.outside, error.verdict.kind, error.verdict.limit
+    message.outside = error.outside
+    message.verdict, message.limit = utf8_text(error.verdict.kind), utf8_text(error.verdict.limit)
     if (span := error.span) is not None:
         positions = (span.line, span.column, span.end_line, span.end_column)
         if all(0 <= each <= MAX_POSITION for each in positions):
