@@ -19,12 +19,11 @@ __builtins__ = BUILTINS
 _PLAIN: Final = frozenset((int, str, bytes, bool, float, complex, type(None)))
 _TABLES: Final = (dict, set, frozenset)
 
-_following = ctypes.pythonapi._PyDict_Next
+_following = ctypes.pythonapi._PySet_NextEntry
 _following.argtypes = [
     ctypes.py_object,
     ctypes.POINTER(ctypes.c_ssize_t),
-    ctypes.c_void_p,
-    ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
     ctypes.POINTER(ctypes.c_ssize_t),
 ]
 _following.restype = ctypes.c_int
@@ -85,7 +84,17 @@ def _stale(table: Any) -> Entries | None:
 
 
 def _entries(table: dict[Any, Any]) -> Iterator[tuple[Any, Any, int]]:
-    place, number = ctypes.c_ssize_t(0), ctypes.c_ssize_t(0)
+    """A set that is made of a dictionary has the hashes that are there. It has one of two keys that have become equal
+    and lie under one hash, and two entries for a key that lies under two."""
+    numbers: dict[int, list[int]] = {}
+    place, key_at, number = ctypes.c_ssize_t(0), ctypes.c_void_p(), ctypes.c_ssize_t(0)
+    keys = set(table)
+    while _following(keys, ctypes.byref(place), ctypes.byref(key_at), ctypes.byref(number)):
+        numbers.setdefault(key_at.value or 0, []).append(number.value)
     for key, held in list(table.items()):
-        _following(table, ctypes.byref(place), None, None, ctypes.byref(number))
-        yield key, held, number.value
+        found = numbers.get(id(key), ())
+        if len(found) != 1:
+            raise KeysNotKeptError(
+                "it has a key that has changed, and was put in twice or is equal to another one"
+            )
+        yield key, held, found[0]
