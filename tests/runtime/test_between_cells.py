@@ -226,8 +226,8 @@ def test_a_tool_that_monitors_meets_the_users_program_only(runtime: PythonRuntim
     good(runtime, code)
     good(runtime, "def f(): pass\nf()")
     seen = runtime.retrieve("seen")
-    assert "<cell 2>" in seen
-    assert [] == [each for each in seen if "cenote_worker" in each]
+    assert 2 <= len(seen)
+    assert [] == [each for each in seen if not each.startswith("<cell ")]
 
 
 def test_a_recursion_limit_does_not_outlast_the_cell(runtime: PythonRuntime) -> None:

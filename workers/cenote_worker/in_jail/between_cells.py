@@ -11,13 +11,16 @@ from __future__ import annotations
 import _thread
 import faulthandler
 import gc
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from types import CodeType
 from typing import Any, Final
 
+import cenote_worker
 from cenote_worker.deferred_signals import DeferredSignals, Late
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.own_threads import thread_count
@@ -70,6 +73,7 @@ class BetweenCells:
         self._signals = DeferredSignals()
         sys.addaudithook = self._add_audit_hook
         self._know_of_watchdogs()
+        _hide_from_tools()
 
     def open(self, late: Late) -> None:
         """The user's program runs from here on. late: see `DeferredSignals.open`. Raises KeyboardInterrupt."""
@@ -168,6 +172,24 @@ if sys.version_info >= (3, 12):
     _monitoring = sys.monitoring
     _tool_of, _events_of, _listen = _monitoring.get_tool, _monitoring.get_events, _monitoring.set_events
 
+    def _hide_from_tools() -> None:
+        """What `sys.monitoring` tells tools of leaves out the kernel's code, which runs before and after a cell's."""
+        register = _monitoring.register_callback
+        once = {getattr(_monitoring.events, name) for name in _ABOUT_PLACES}
+
+        @wraps(register)
+        def register_callback(tool_id: int, event: int, func: Callable[..., Any] | None, /) -> Any:
+            answer = _monitoring.DISABLE if event in once else None
+
+            def call(code: CodeType, *arguments: Any) -> Any:
+                return answer if code.co_filename.startswith(_OWN_CODE) else func(code, *arguments)  # type: ignore[misc]
+
+            call.__wrapped__ = func  # type: ignore[attr-defined]
+            former = register(tool_id, event, func if func is None else call)
+            return getattr(former, "__wrapped__", former)
+
+        _monitoring.register_callback = register_callback
+
     def _stopped_events() -> dict[int, int]:
         """What tools listen to, which they do no longer."""
         stopped = {
@@ -184,12 +206,29 @@ if sys.version_info >= (3, 12):
 
 else:
 
+    def _hide_from_tools() -> None:
+        """There is no `sys.monitoring`."""
+
     def _stopped_events() -> dict[int, int]:
         return {}
 
     def _set_events(events: dict[int, int]) -> None:
         raise NotImplementedError("before Python 3.12 there are none")
 
+
+_OWN_CODE: Final = os.path.dirname(cenote_worker.__file__) + os.sep  # noqa: PTH120  (without pathlib in a jail)
+_ABOUT_PLACES: Final = (
+    "PY_START",
+    "PY_RESUME",
+    "PY_RETURN",
+    "PY_YIELD",
+    "CALL",
+    "LINE",
+    "INSTRUCTION",
+    "JUMP",
+    "BRANCH",
+)
+"""Events of a place in code. A tool is not called again for one if it says so."""
 
 _TOOLS: Final = range(6)
 """Numbers of tools; others are the interpreter's own."""
