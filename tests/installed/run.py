@@ -1,5 +1,7 @@
 """Builds the wheel, installs it with each extra alone in an environment of its own, and tries it there.
 
+The base is also tried with each other Python that Cenote supports, where there is one.
+
     python -m tests.installed.run [EXTRA...]     e.g. base platform; without a name, all that there are
 
 Run from the root of the repository, in an environment that has hatchling and pip. It prints what each installation
@@ -9,11 +11,11 @@ takes on disk. Exit status 1: something does not work, or the base has more than
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 
 from tests.installed.smoke import CHECKS
@@ -25,10 +27,29 @@ MOST_PACKAGES = 20
 """Of the base, with Cenote itself and compiled."""
 
 
+PYTHONS = ("python3.11", "python3.12", "python3.13")
+
+
 def main(extras: list[str]) -> int:
+    wanted = [(extra, sys.executable) for extra in extras or CHECKS]
+    if "base" in (extras or CHECKS):
+        wanted += [("base", python) for python in PYTHONS if _is_another(python)]
     with tempfile.TemporaryDirectory(prefix="cenote-installed-") as folder:
         wheel = _built(Path(folder))
-        return max([_tried(extra, wheel, Path(folder) / extra) for extra in extras or CHECKS])
+        tried = [
+            _tried(extra, python, wheel, Path(folder) / f"{extra}-{number}")
+            for number, (extra, python) in enumerate(wanted)
+        ]
+    return max(tried)
+
+
+def _is_another(python: str) -> bool:
+    """A name may be there and start nothing, as pyenv's do."""
+    here = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    if python == here or shutil.which(python) is None:
+        return False
+    asked = subprocess.run([python, "-c", "import ensurepip, venv"], capture_output=True, check=False)
+    return asked.returncode == 0
 
 
 def _built(folder: Path) -> Path:
@@ -39,10 +60,11 @@ def _built(folder: Path) -> Path:
     return wheel
 
 
-def _tried(extra: str, wheel: Path, folder: Path) -> int:
+def _tried(extra: str, interpreter: str, wheel: Path, folder: Path) -> int:
     begun = time.monotonic()
     environment = folder / "environment"
-    venv.create(environment)  # without pip, which is no part of what is measured
+    # without pip, which is no part of what is measured
+    subprocess.run([interpreter, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
     wanted = str(wheel) if extra == "base" else f"{wheel}[{extra}]"
     install = [
@@ -62,13 +84,18 @@ def _tried(extra: str, wheel: Path, folder: Path) -> int:
     done = subprocess.run([python, "-m", "tests.installed.smoke", extra], cwd=folder, env=_places(folder))
     small = extra != "base" or (size <= MOST_BYTES and packages <= MOST_PACKAGES)
     print(
-        f"{extra:12}{size / 1e6:6.0f} MB{packages:4} packages   installed in {installed - begun:3.0f} s, "
-        f"tried in {time.monotonic() - installed:3.0f} s   "
+        f"{extra:12}{_version(python)}{size / 1e6:6.0f} MB{packages:4} packages   "
+        f"installed in {installed - begun:3.0f} s, tried in {time.monotonic() - installed:3.0f} s   "
         + ("works" if done.returncode == 0 else "DOES NOT WORK")
         + ("" if small else f", and is above {MOST_BYTES / 1e6:.0f} MB or {MOST_PACKAGES} packages"),
         flush=True,
     )
     return int(done.returncode != 0 or not small)
+
+
+def _version(python: Path) -> str:
+    asked = subprocess.run([python, "-V"], capture_output=True, text=True, check=True)
+    return asked.stdout.removeprefix("Python ").strip()
 
 
 def _measured(environment: Path) -> tuple[int, int]:
