@@ -100,7 +100,8 @@ def test_a_copy_is_made_while_a_thread_asks_for_the_interpreter(runtime: PythonR
 def test_hooks_of_forks_run_at_the_users_own_alone(runtime: PythonRuntime) -> None:
     """Also beside a pool, where the interpreter is made ready for a fork."""
     make, use, _ = POOLS["executor"]
-    hooks = "before=lambda: ran.append(1), after_in_child=lambda: ran.append(2), after_in_parent=lambda: ran.append(3)"
+    kinds = ("before", "after_in_child", "after_in_parent")
+    hooks = ", ".join(f"{kind}=lambda: ran.append({number})" for number, kind in enumerate(kinds, 1))
     value(runtime, f"{make}\n{use}\nimport os\nran = []\nos.register_at_fork({hooks})")
     value(runtime, "kept = 7")
     crash(runtime)
