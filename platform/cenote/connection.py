@@ -15,7 +15,7 @@ from cenote.runtime.core import RuntimeCore
 from cenote.runtime.remote.address import PORT, Destination, destination
 from cenote.runtime.remote.kept import Kept
 from cenote.runtime.sync import PythonRuntime
-from cenote_security.containment import weakness
+from cenote_security.containment import weakness_of_joined
 from cenote_security.errors import UsageError, WeakerRuntimeError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.rules import SecurityChecker
@@ -238,7 +238,7 @@ class Platform:
         backend, auditor = named(self._destination, name, attach=attach, kept=kept), auditor_of(audit_patches)
         core = RuntimeCore((), (), (), checker, sandbox or SandboxPolicy(), name, backend, auditor=auditor)
         core.start()
-        if sandbox is not None and (found := weakness(core.policy, sandbox)) is not None:
+        if sandbox is not None and (found := weakness_of_joined(core.policy, sandbox)) is not None:
             core.close()
             raise WeakerRuntimeError(name, found.field, found.wanted, found.allowed)
         return core

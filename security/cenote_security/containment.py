@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
-from cenote_security.environment import Environment
+from cenote_security.environment import Environment, is_digest
 from cenote_security.network import Allow
 from cenote_security.options import Definition, definitions
 from cenote_security.policy import Mount, SandboxPolicy
@@ -32,6 +32,13 @@ def weakness(child: SandboxPolicy, parent: SandboxPolicy) -> Weakness | None:
         if not is_within(wanted, allowed):
             return Weakness(field=field, allowed=allowed, wanted=wanted)
     return None
+
+
+def weakness_of_joined(has: SandboxPolicy, asked: SandboxPolicy) -> Weakness | None:
+    """`weakness` of a runtime of a platform, which has compared the environment if it was asked for by name."""
+    if isinstance(asked.environment, str) and not is_digest(asked.environment):
+        asked = replace(asked, environment=has.environment)
+    return weakness(has, asked)
 
 
 def _at_most(wanted: float | None, allowed: float | None) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.environments.wheels import write_wheel
 
-from cenote.gateway.bounds import bounded
+from cenote.gateway.bounds import TenantBounds
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.containment import weakness
 from cenote_security.environment import Environment
@@ -220,7 +220,7 @@ def test_platforms_refuse_it(of: Of) -> None:
     named = policies.from_message(policies.to_message(policy("data")))
     assert "data" == named.environment
     with pytest.raises(RejectedError, match="no environments"):
-        bounded(named)
+        TenantBounds().apply(named)
 
 
 def test_a_child_has_its_parents_or_none(of: Of) -> None:

@@ -10,6 +10,7 @@ from tests.egress.world import World as Internet
 from tests.egress.world import site
 from tests.gateway.world import BARE, World
 
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.jobs.definition import check_definition as check_job
 from cenote.gateway.runtimes import Runtimes
 from cenote.gateway.teams.definition import check_definition as check_team
@@ -81,6 +82,6 @@ def test_definitions_that_are_stored_have_none() -> None:
     )
     team = team_pb2.TeamDefinition(members=[team_pb2.TeamMember(name="one", sandbox=policy)])
     with pytest.raises(UsageError, match="no credentials"):
-        check_team(team, {}, endpoints=(), preloads=())
+        check_team(team, {}, endpoints=(), bounds=TenantBounds())
     with pytest.raises(RejectedError, match="no credentials"):
-        check_job(job_pb2.JobDefinition(sandbox=policy), {}, endpoints=(), preloads=())
+        check_job(job_pb2.JobDefinition(sandbox=policy), {}, endpoints=(), bounds=TenantBounds())

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UsageError
 from cenote_security.options import Definition, definitions, either
 from cenote_security.policy import SandboxPolicy
@@ -27,44 +28,69 @@ MAX_POLICY: Final = 64 * 2**10
 """Bytes of a policy as a message; it is kept for as long as its runtime."""
 
 
-def bounded(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
-    """The policy as the platform carries it out. Raises RejectedError with all that no tenant may have."""
-    wrong = Problems()
-    for known in definitions(SandboxPolicy):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantBounds:
+    """What the operator of a platform lets all tenants have.
+
+    preloads: modules that may be imported beforehand. environments: digests by name.
+    """
+
+    preloads: Sequence[str] = PRELOADS
+    environments: Mapping[str, str] = field(default_factory=dict)
+
+    def apply(self, policy: SandboxPolicy) -> SandboxPolicy:
+        """The policy as the platform carries it out, its environment by digest. Raises RejectedError with all that no
+        tenant may have.
+        """
+        wrong = Problems()
+        for known in definitions(SandboxPolicy):
+            with wrong.noting():
+                _check_for_tenants(known, getattr(policy, known.name))
+        if policy.mounts:
+            wrong.note(
+                RejectedError(
+                    "the platform mounts nothing of its machines; bring files with runtime.files, or values "
+                    "with inject"
+                )
+            )
+        digest = None
         with wrong.noting():
-            _check_for_tenants(known, getattr(policy, known.name))
-    if policy.mounts:
-        wrong.note(
-            RejectedError(
-                "the platform mounts nothing of its machines; bring files with runtime.files, or values with inject"
+            digest = self.digest_of(policy.environment)
+        if foreign := sorted(set(policy.preload) - set(self.preloads)):
+            wrong.note(
+                RejectedError(
+                    f"the platform preloads {', '.join(self.preloads) or 'nothing'}, not {foreign[0][:100]!r}; leave "
+                    f"it out of preload, cells can import it all the same"
+                )
             )
-        )
-    if policy.environment is not None:
-        wrong.note(
-            RejectedError(
-                "this platform has no environments; leave `environment` out, or use an embedded runtime, which "
-                "builds its own"
-            )
-        )
-    if foreign := sorted(set(policy.preload) - set(preloads)):
-        wrong.note(
-            RejectedError(
-                f"the platform preloads {', '.join(preloads) or 'nothing'}, not {foreign[0][:100]!r}; leave it "
-                f"out of preload, cells can import it all the same"
-            )
-        )
-    wrong.raise_all()
-    return replace(policy, preload=tuple(name for name in preloads if name in policy.preload))
+        wrong.raise_all()
+        preload = tuple(name for name in self.preloads if name in policy.preload)
+        return replace(policy, preload=preload, environment=digest)
 
+    def apply_to_definition(self, policy: SandboxPolicy) -> SandboxPolicy:
+        """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
+        if policy.has_credentials:
+            raise RejectedError(
+                "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
+                "with them, or a host function that does what they are for"
+            )
+        return self.apply(policy)
 
-def bounded_for_definition(policy: SandboxPolicy, preloads: Sequence[str] = PRELOADS) -> SandboxPolicy:
-    """The same for a policy in the definition of a team or job, which is stored and shown as it is."""
-    if policy.has_credentials:
+    def digest_of(self, wanted: Environment | str | None) -> str | None:
+        """Of the environment that a policy names. Raises RejectedError."""
+        if wanted is None:
+            return None
+        digest = self.environments.get(str(wanted), str(wanted))  # messages hold no definition
+        if digest in self.environments.values():
+            return digest
         raise RejectedError(
-            "the definition of a team or job has no credentials: it is stored and shown as it is; make a runtime "
-            "with them, or a host function that does what they are for"
+            f"this platform has {_environments(self.environments)}, not {str(wanted)[:100]!r}; its operator adds one "
+            f"with `cenote env build` and `cenote up --environment NAME`"
         )
-    return bounded(policy, preloads)
+
+
+def _environments(names: Collection[str]) -> str:
+    return f"the environments {', '.join(sorted(names))}" if names else "no environments"
 
 
 def _check_for_tenants(known: Definition, value: Any) -> None:

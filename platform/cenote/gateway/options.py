@@ -141,6 +141,12 @@ class PlatformOptions(Options):
         metavar="HOST:PORT",
     )
     no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
+    environments: tuple[str, ...] = option(
+        (),
+        flag="environment",
+        help="names of environments of this machine that runtimes may have; see `cenote env build`",
+        metavar="NAME",
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""

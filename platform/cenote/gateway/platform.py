@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final
 
 from cenote.gateway.announcement import Announcer
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.daemon_lock import DaemonLock, Running
@@ -38,6 +39,7 @@ from cenote.gateway.teams.works import TeamWorks
 from cenote.gateway.transport import called, transport
 from cenote.runtime.remote.address import token_file
 from cenote.runtime.remote.returning import remember
+from cenote_worker.environments.store import EnvironmentStore
 from cenote_worker.serving.secured import Secured
 
 STDERR: Final = 2
@@ -78,7 +80,8 @@ def platform(
         )
         for loops in (team_loops, job_loops):
             opened.push(partial(_end_works, loops))
-        runtimes = Registry(stores, nodes, options.preloads)
+        bounds = opened.enter_context(_bounds(options))
+        runtimes = Registry(stores, nodes, bounds)
         server = GatewayServer(
             stores,
             nodes,
@@ -88,13 +91,9 @@ def platform(
             beat=beat,
             health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
-            preloads=options.preloads,
-            teams=TeamRegistry(
-                stores, options.state, runtimes, team_loops, options.model_endpoints, options.preloads
-            ),
-            jobs=JobRegistry(
-                stores, options.state, runtimes, job_loops, options.model_endpoints, options.preloads
-            ),
+            bounds=bounds,
+            teams=TeamRegistry(stores, options.state, runtimes, team_loops, options.model_endpoints, bounds),
+            jobs=JobRegistry(stores, options.state, runtimes, job_loops, options.model_endpoints, bounds),
         )
         opened.enter_context(closing(server))
         opened.callback(ending.set)  # before: the server waits for what its threads wait for
@@ -149,6 +148,20 @@ def _nodes(
             secured=_secured(options, lines),
         )
     return ray_nodes(options, stores.master_key, lines, ending)
+
+
+@contextmanager
+def _bounds(options: PlatformOptions) -> Iterator[TenantBounds]:
+    """With the environments that the names mean now; they stay on this machine meanwhile.
+
+    Raises UnknownEnvironmentError.
+    """
+    kept = EnvironmentStore()
+    digests = {name: kept.find(name).digest for name in options.environments}
+    with ExitStack() as held:
+        for digest in digests.values():
+            held.enter_context(kept.held(digest))
+        yield TenantBounds(preloads=options.preloads, environments=digests)
 
 
 def _secured(options: PlatformOptions, lines: ComponentLines) -> Secured | None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, runtime_created, runtime_removed
-from cenote.gateway.bounds import MAX_POLICY, PRELOADS, bounded, check_lease
+from cenote.gateway.bounds import MAX_POLICY, TenantBounds, check_lease
 from cenote.gateway.errors import AuditUnavailableError, NodeLeftError
 from cenote.gateway.nodes import Nodes, Place, RuntimeFacts
 from cenote.gateway.pages import page
@@ -78,13 +78,13 @@ class Wish:
 class Registry:
     """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
 
-    preloads: what tenants may have preloaded.
+    bounds: what tenants may ask for.
     """
 
-    def __init__(self, stores: Stores, nodes: Nodes, preloads: Sequence[str] = PRELOADS) -> None:
+    def __init__(self, stores: Stores, nodes: Nodes, bounds: TenantBounds | None = None) -> None:
         self._stores = stores
         self._nodes = nodes
-        self._preloads = tuple(preloads)
+        self._bounds = bounds or TenantBounds()
         self._lock = threading.Lock()
         self._turns: dict[RuntimeId, threading.Lock] = {}
         self._looked_at = ""
@@ -111,7 +111,7 @@ class Registry:
             self._stores.states.check(wish.retention)
         if wrong:  # else it may be a runtime that is there already, whatever it is asked for with
             with wrong.noting():
-                bounded(wish.policy, self._preloads)
+                self._bounds.apply(wish.policy)
 
     def admit(self, principal: Principal, wish: Wish) -> tuple[RuntimeRecord, bool]:
         """The runtime that is meant, and whether it has to be made now, by `make`. One call at a time.
@@ -129,7 +129,7 @@ class Registry:
                 raise UnavailableError(f"{found.name!r} could not be taken back yet; try again in a moment")
             return found, False
         principal.require(Scope.RUNTIMES_WRITE)
-        policy = bounded(wish.policy, self._preloads)
+        policy = self._bounds.apply(wish.policy)
         record = self._stores.runtimes.add(
             principal.tenant,
             wish.name or None,
@@ -363,7 +363,18 @@ class Registry:
             raise EntryExistsError("runtime", wish.name)
         if wish.retention.durable and not found.durable:
             raise UsageError(f"the runtime {wish.name!r} is there and not durable; make another one")
+        self._check_environment(found, wish)
         return found
+
+    def _check_environment(self, found: RuntimeRecord, wish: Wish) -> None:
+        """Clients cannot tell what a name means. Raises RejectedError."""
+        wanted, has = self._bounds.digest_of(wish.policy.environment), _policy(found).environment
+        if wanted not in (None, has):
+            raise RejectedError(
+                f"the runtime {wish.name!r} is there with {f'environment {has}' if has else 'no environment'}, where "
+                f"{wish.policy.environment!r} is asked for, which is {wanted}; join it without sandbox=, or take "
+                f"another name"
+            )
 
     def _listed(self, record: RuntimeRecord) -> RuntimeFacts:
         """A list is whole when a node does not answer, too."""

@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from cenote.gateway import reference_relay, runtime_relay
 from cenote.gateway.audit.collector import Collector
-from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.branches import Branches
 from cenote.gateway.callers import Callers
 from cenote.gateway.client_ways import ClientWays
@@ -85,7 +85,7 @@ class GatewayServer:
         beat: Callable[[], None] = lambda: None,
         health: Health | None = None,
         credentials: grpc.ServerCredentials | None = None,
-        preloads: Sequence[str] = PRELOADS,
+        bounds: TenantBounds | None = None,
         teams: TeamRegistry | None = None,
         jobs: JobRegistry | None = None,
         recheck: float = RECHECK,
@@ -93,7 +93,7 @@ class GatewayServer:
         """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
         beat: called on the loop, see BEAT_EVERY. health: by default without a look at certificates.
-        credentials: for TLS with clients. preloads: see Registry.
+        credentials: for TLS with clients. bounds: what tenants may ask for.
         teams, jobs: where it works on such. recheck: see Callers.
         """
         self._stores = stores
@@ -104,7 +104,7 @@ class GatewayServer:
         self._health = health or Health(platform_checks(stores, stores.folder, nodes, dict))
         self._teams = teams
         self._jobs = jobs
-        self._registry = Registry(stores, nodes, preloads)
+        self._registry = Registry(stores, nodes, bounds)
         self._collector = Collector(stores.recorder, nodes, stores.audit_folder)
         self._thread = ServerThread(
             "cenote-gateway",

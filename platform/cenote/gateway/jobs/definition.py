@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 
-from cenote.gateway.bounds import bounded_for_definition
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
 from cenote.jobs.checks import wrong_identifier
 from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES
@@ -22,7 +22,7 @@ def check_definition(
     secrets: Mapping[str, str],
     *,
     endpoints: Collection[str],
-    preloads: Sequence[str],
+    bounds: TenantBounds,
 ) -> None:
     """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, with all
     that is wrong.
@@ -36,7 +36,7 @@ def check_definition(
         with wrong.noting():
             check_model("the job", definition.model, secrets, endpoints)
     with wrong.noting():
-        bounded_for_definition(sandbox_of(definition), preloads)
+        bounds.apply_to_definition(sandbox_of(definition))
     with wrong.noting():
         rules_of(definition)
     with wrong.noting():

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
-from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
 from cenote.gateway.jobs.room import fits, need_of, tasks_on
 from cenote.gateway.jobs.runtimes import names_of
@@ -85,7 +85,7 @@ class Submission:
 class JobRegistry:
     """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
 
-    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. preloads: see Registry.
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. bounds: what tenants may ask for.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class JobRegistry:
         runtimes: Registry,
         orchestrators: Orchestrators,
         endpoints: Collection[str] = (),
-        preloads: Sequence[str] = PRELOADS,
+        bounds: TenantBounds | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._stores = stores
@@ -103,7 +103,7 @@ class JobRegistry:
         self._runtimes = runtimes
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
-        self._preloads = tuple(preloads)
+        self._bounds = bounds or TenantBounds()
         self._clock = clock
         self._settled: set[JobId] = set()
         """Jobs that are over, and have neither a token nor a part of the quotas any more."""
@@ -127,7 +127,7 @@ class JobRegistry:
             wrong.note(UsageError(f"a key has at most {MAX_KEY} characters"))
         definition = head.definition
         with wrong.noting():
-            check_definition(definition, head.secrets, endpoints=self._endpoints, preloads=self._preloads)
+            check_definition(definition, head.secrets, endpoints=self._endpoints, bounds=self._bounds)
         wrong.raise_all()
         self._check_fits(principal, definition)
         return Submission(principal, new_job_id(), head)

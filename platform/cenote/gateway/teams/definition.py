@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import keyword
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from cenote.gateway.bounds import bounded_for_definition
+from cenote.gateway.bounds import TenantBounds
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
 from cenote_security.containment import weakness
@@ -56,7 +56,7 @@ def check_definition(
     secrets: Mapping[str, str],
     *,
     endpoints: Collection[str],
-    preloads: Sequence[str],
+    bounds: TenantBounds,
 ) -> None:
     """endpoints: base URLs that models of tenants may be at. Raises UsageError, RejectedError, WeakerSandboxError."""
     _check_size(definition.ByteSize(), "a team's definition")
@@ -76,7 +76,7 @@ def check_definition(
             check_model(repr(member.name), member.model, secrets, endpoints)
         policy = SandboxPolicy()
         with wrong.noting():
-            policy = bounded_for_definition(_policy(definition, member, policies_by_name), preloads)
+            policy = bounds.apply_to_definition(_policy(definition, member, policies_by_name))
             if member.under:
                 _check_place(member, policy, policies_by_name)
         policies_by_name[member.name] = policy

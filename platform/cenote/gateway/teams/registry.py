@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
-from cenote.gateway.bounds import PRELOADS
+from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.orchestrators.keys import Keys
 from cenote.gateway.orchestrators.processes import Orchestrators
 from cenote.gateway.pages import page
@@ -51,7 +51,7 @@ TEAM_SCOPES: Final = (Scope.RUNTIMES_READ, Scope.RUNTIMES_WRITE, Scope.REFERENCE
 class TeamRegistry:
     """Calls block, from any thread. Whoever asks is a Principal; its scopes are checked first.
 
-    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. preloads: see Registry.
+    runtimes: of all tenants. endpoints: base URLs that models of tenants may be at. bounds: what tenants may ask for.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class TeamRegistry:
         runtimes: Registry,
         orchestrators: Orchestrators | None,
         endpoints: Collection[str] = (),
-        preloads: Sequence[str] = PRELOADS,
+        bounds: TenantBounds | None = None,
     ) -> None:
         self._stores = stores
         self._state = state
         self._runtimes = runtimes
         self._orchestrators = orchestrators
         self._endpoints = tuple(endpoints)
-        self._preloads = tuple(preloads)
+        self._bounds = bounds or TenantBounds()
         self._remains: dict[TeamId, TenantId] = {}
         """Teams that were to go, and of which not all could be cleared."""
 
@@ -230,7 +230,7 @@ class TeamRegistry:
         keys.keep(secrets)
 
     def _check(self, definition: team_pb2.TeamDefinition, secrets: Mapping[str, str]) -> None:
-        check_definition(definition, secrets, endpoints=self._endpoints, preloads=self._preloads)
+        check_definition(definition, secrets, endpoints=self._endpoints, bounds=self._bounds)
 
     def _record(self, principal: Principal, action: str) -> None:
         subject = Subject(tenant=principal.tenant, token=principal.token)
