@@ -38,7 +38,7 @@ from cenote.doors.http_models import (
 )
 from cenote.doors.http_streaming import OutputQueue
 from cenote.doors.misfits import misfit
-from cenote.doors.open_runtimes import Door, OpenRuntime
+from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime
 from cenote.harness import Patch
 from cenote.harness.step import Step
 from cenote.runtime import ObjectReference
@@ -46,7 +46,20 @@ from cenote.runtime.asynchronous import AsyncPythonRuntime
 from cenote.runtime.listeners import AsyncListener
 from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
-from cenote_security.errors import MalformedValueError, UsageError
+from cenote_security.errors import (
+    CenoteError,
+    JailError,
+    MalformedValueError,
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    UnavailableError,
+    UnknownEntryError,
+    UnknownFileError,
+    UnknownNameError,
+    UnknownRuntimeError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.hosted.value_forms import Written
 from cenote_worker.results import (
@@ -72,6 +85,28 @@ class TooLargeError(UsageError):
 
     def __init__(self, what: str, most: int) -> None:
         super().__init__(f"{what} has more than {most:,} bytes; write it in parts, or from within a cell")
+
+
+_STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
+    (NotAuthenticatedError, 401),
+    (QuotaExceededError, 429),
+    (RejectedError, 403),
+    (TooLargeError, 413),
+    (NotOpenError, 404),
+    (UnknownRuntimeError, 404),
+    (UnknownNameError, 404),
+    (UnknownFileError, 404),
+    (UnknownEntryError, 404),
+    (UsageError, 400),
+    (UnavailableError, 503),
+    (JailError, 500),
+)
+"""The first that fits."""
+
+
+def status_of(error: CenoteError) -> int:
+    """Of the answer to a request that has failed."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +163,7 @@ def _operation(
 
 @_operation("GET", "/v1/runtimes", "Names of the runtimes", answer=list[RuntimeEntry])
 async def list_runtimes(asked: Asked[None]) -> list[RuntimeEntry]:
-    return [RuntimeEntry(name=name, missing=()) for name in await asked.door.known()]
+    return [RuntimeEntry(name=each.name, missing=()) for each in await asked.door.listed()]
 
 
 @_operation("PUT", _RUNTIME, "Joins a runtime, or makes it", body=NewRuntime, answer=RuntimeEntry)

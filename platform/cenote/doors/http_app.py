@@ -23,26 +23,18 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers, is_token
+from cenote.doors.console.pages import Console
 from cenote.doors.e2b.control import E2bControl
 from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes
-from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
+from cenote.doors.http_api import OPERATIONS, Operation, endpoint, status_of
 from cenote.doors.metrics import CONTENT_TYPE, Sample, exposition
-from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
+from cenote.doors.open_runtimes import Door, OpenRuntimes
 from cenote.doors.openapi import openapi
 from cenote_security.errors import (
     CenoteError,
-    JailError,
     NotAuthenticatedError,
-    QuotaExceededError,
-    RejectedError,
-    UnavailableError,
-    UnknownEntryError,
-    UnknownFileError,
-    UnknownNameError,
-    UnknownRuntimeError,
-    UsageError,
 )
 from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
@@ -51,22 +43,6 @@ DOOR: Final = "http"
 """The author of steps that come by Cenote's own interface."""
 
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
-
-_STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
-    (NotAuthenticatedError, 401),
-    (QuotaExceededError, 429),
-    (RejectedError, 403),
-    (TooLargeError, 413),
-    (NotOpenError, 404),
-    (UnknownRuntimeError, 404),
-    (UnknownNameError, 404),
-    (UnknownFileError, 404),
-    (UnknownEntryError, 404),
-    (UsageError, 400),
-    (UnavailableError, 503),
-    (JailError, 500),
-)
-"""The first that fits."""
 
 log = logging.getLogger("cenote.http")
 
@@ -110,6 +86,8 @@ def http_app(
         *E2bControl(callers, sandboxes).routes(),
         *E2bPorts(sandboxes).routes(),
     ]
+    console = Console(callers)
+    routes += console.routes()
     mcp = McpEndpoint(callers)
     routes.append(Route("/mcp", mcp, methods=["GET", "POST", "DELETE"]))
 
@@ -122,6 +100,7 @@ def http_app(
             sweeping.cancel()
             await sandboxes.close()
             await mcp.close()
+            await console.close()
             await callers.close()
 
     return Starlette(
@@ -256,7 +235,7 @@ async def _left(_: Request, __: Exception) -> Response:
 
 
 def _refusal(error: CenoteError) -> Response:
-    status = next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+    status = status_of(error)
     if status == 500:
         log.error("a request failed: %s", error)
     answer = _answer(status, type(error).__name__, str(error))

@@ -123,7 +123,7 @@ class Open(Tool):
 
     async def run(self, call: ToolCall) -> Answer:
         opened = await call.runtimes.open(self.runtime)
-        others = [name for name in await call.runtimes.known() if name != self.runtime]
+        others = [each.name for each in await call.runtimes.listed() if each.name != self.runtime]
         names = _variables(await opened.author.describe())
         return Answer(
             f"{self.runtime} is open. {names}" + (f"\nOthers: {', '.join(others)}" if others else "")

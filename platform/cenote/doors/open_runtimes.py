@@ -42,6 +42,23 @@ class OpenRuntime:
             await self.author.inject(Variable(name, value))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedRuntime:
+    """A runtime that can be opened, as far as its source knows it; None and empty for what that does not know.
+
+    state: as RuntimeInfo has it, or `open`. created: seconds since the epoch. parent: of a branch.
+    """
+
+    name: str
+    state: str = "open"
+    reason: str = ""
+    node: str = ""
+    steps: int | None = None
+    clients: int | None = None
+    created: float = 0.0
+    parent: str = ""
+
+
 class NotOpenError(UsageError):
     """There is no open runtime of that name."""
 
@@ -62,7 +79,7 @@ class Source(Protocol):
     async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
         """The runtime of that name, made if there is none. policy: of one that is made; None for the usual one."""
 
-    async def names(self) -> Sequence[str]:
+    async def listed(self) -> Sequence[ListedRuntime]:
         """Those that can be opened beside the ones that a door has open."""
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
@@ -112,7 +129,7 @@ class LocalSource:
             self._store, name, sandbox=policy, security_checker=self._checker
         )
 
-    async def names(self) -> Sequence[str]:
+    async def listed(self) -> Sequence[ListedRuntime]:
         return ()
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
@@ -140,8 +157,20 @@ class PlatformSource:
             name, sandbox=policy or self._policy, security_checker=self._checker, durable=self._durable
         )
 
-    async def names(self) -> Sequence[str]:
-        return [info.name for info in await asyncio.to_thread(self._platform.runtimes)]
+    async def listed(self) -> Sequence[ListedRuntime]:
+        return [
+            ListedRuntime(
+                name=info.name,
+                state=info.state,
+                reason=info.reason,
+                node=info.node,
+                steps=info.steps,
+                clients=info.clients,
+                created=info.created,
+                parent=info.parent,
+            )
+            for info in await asyncio.to_thread(self._platform.runtimes)
+        ]
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
         name = runtime.name
@@ -172,9 +201,11 @@ class OpenRuntimes:
         """The same runtimes, for what comes through a door."""
         return Door(self, door)
 
-    async def known(self) -> list[str]:
-        """Those that are open, and those that can be joined."""
-        return sorted({*self._held, *await self._source.names()})
+    async def listed(self) -> list[ListedRuntime]:
+        """Those that are open, and those that can be joined, by name."""
+        listed = {name: ListedRuntime(name=name) for name in self._held}
+        listed |= {each.name: each for each in await self._source.listed()}
+        return [listed[name] for name in sorted(listed)]
 
     async def open(self, name: str, door: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
         """The runtime of that name, joined or made. Raises UsageError for a name that is none, or one too many."""
@@ -189,7 +220,7 @@ class OpenRuntimes:
         held = self._held.get(name)
         if held is not None and (author := held.authors.get(door)) is not None:
             return OpenRuntime(held.owner, author)
-        if held is None and name not in await self._source.names():
+        if held is None and all(name != each.name for each in await self._source.listed()):
             raise NotOpenError(name, self.names)
         return await self.open(name, door)
 
@@ -255,9 +286,9 @@ class Door:
         """Of the runtimes that are open."""
         return self._runtimes.names
 
-    async def known(self) -> list[str]:
+    async def listed(self) -> list[ListedRuntime]:
         """See OpenRuntimes."""
-        return await self._runtimes.known()
+        return await self._runtimes.listed()
 
     async def open(self, name: str, policy: SandboxPolicy | None = None) -> OpenRuntime:
         """See OpenRuntimes."""

@@ -1,0 +1,337 @@
+"""The console: who gets in, what its pages show, and what a hostile output comes to in them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html.parser import HTMLParser
+
+import httpx
+import pytest
+from tests.doors.http_served import served
+
+from cenote import SandboxPolicy
+from cenote.doors.callers import OneCaller
+from cenote.doors.console.sessions import LONGEST, MOST_SESSIONS, Sessions
+from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+
+TOKEN = "a token of this test"
+HOSTILE = "</pre></textarea></title><script>alert(1)</script><img src=x onerror=alert(1)>\x1b]0;owned\x07\u202e\u2066"
+
+
+@pytest.fixture(scope="module")
+def base() -> Iterator[str]:
+    runtimes = OpenRuntimes(LocalSource(SandboxPolicy(preload=())))
+    with served(OneCaller(TOKEN, runtimes)) as base:
+        yield base
+
+
+class Browser:
+    """One person's: it has their cookies, and sends a form as its page has it."""
+
+    def __init__(self, base: str) -> None:
+        self.http = httpx.Client(base_url=base, timeout=60, trust_env=False, follow_redirects=True)
+        self.page = Page("")
+        self.answer = httpx.Response(200)
+
+    def open(self, path: str, status: int = 200) -> Page:
+        return self._read(self.http.get(path), status)
+
+    def send(self, path: str, status: int = 200, **fields: str) -> Page:
+        """The form of the page with that action. Fails where it has none."""
+        given = self.page.forms[path] | fields
+        return self._read(self.http.post(path, data=given), status)
+
+    def _read(self, answer: httpx.Response, status: int) -> Page:
+        assert status == answer.status_code, answer.text
+        self.answer, self.page = answer, Page(answer.text)
+        return self.page
+
+
+class Page(HTMLParser):
+    """What a browser makes of a page: its tags, its text, its forms by their actions."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.forms: dict[str, dict[str, str]] = {}
+        self._form: dict[str, str] = {}
+        self._field = ""
+        self.feed(text)
+        self.text = " ".join(self.text.split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        facts = dict(attrs)
+        self.text += "" if tag == "mark" else " "
+        self.tags.append((tag, facts))
+        if tag == "form":
+            self._form = self.forms.setdefault(facts.get("action") or "", {})
+        elif tag == "input" and facts.get("name"):
+            self._form[str(facts["name"])] = facts.get("value") or ""
+        elif tag == "textarea":
+            self._field = str(facts["name"])
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self._field = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._field:
+            self._form[self._field] = self._form.get(self._field, "") + data.removeprefix("\n")
+        self.text += data
+
+    def all(self, tag: str) -> list[dict[str, str | None]]:
+        return [facts for name, facts in self.tags if name == tag]
+
+
+@pytest.fixture
+def stranger(base: str) -> Iterator[Browser]:
+    browser = Browser(base)
+    with browser.http:
+        yield browser
+
+
+@pytest.fixture
+def browser(stranger: Browser) -> Browser:
+    """Somebody who has signed in."""
+    stranger.open("/sign-in")
+    stranger.send("/sign-in", token=TOKEN)
+    assert "Runtimes" in stranger.page.text
+    return stranger
+
+
+@pytest.fixture
+def named(base: str, request: pytest.FixtureRequest) -> Iterator[str]:
+    """A runtime that was made by another door."""
+    name = request.node.name.partition("[")[0][:60]
+    with httpx.Client(base_url=base, headers={"Authorization": f"Bearer {TOKEN}"}, trust_env=False) as api:
+        api.put(f"/v1/runtimes/{name}", json={}).raise_for_status()
+        yield name
+        api.delete(f"/v1/runtimes/{name}").raise_for_status()
+
+
+def run(browser: Browser, name: str, code: str) -> Page:
+    """A cell, from the page of its runtime. Gives the page of its step."""
+    browser.open(f"/runtimes/{name}")
+    return browser.send(f"/runtimes/{name}/run", code=code)
+
+
+# -- who gets in --
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/runtimes/any", "/runtimes/any/steps/1", "/runtimes/any/steps/1/outputs/0"]
+)
+def test_a_stranger_gets_to_sign_in(stranger: Browser, path: str) -> None:
+    page = stranger.open(path)
+    assert "/sign-in" in page.forms
+    assert not stranger.http.cookies
+    assert path == page.forms["/sign-in"]["to"]
+
+
+@pytest.mark.parametrize("token", ["", "no-such-token", "é", "x" * 100_000])
+def test_a_wrong_token_opens_nothing(stranger: Browser, token: str) -> None:
+    stranger.open("/sign-in")
+    page = stranger.send("/sign-in", status=401, token=token)
+    assert "/sign-in" in page.forms
+    assert not stranger.http.cookies
+
+
+def test_the_cookie_is_for_this_server_alone(browser: Browser) -> None:
+    """No script reads it, no other site has it sent; it is not the token; it ends with the session."""
+    fresh = browser.http.post("/sign-in", data={"token": TOKEN}, follow_redirects=False)
+    cookie = fresh.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=strict", "Path=/"} <= {part.strip() for part in cookie.split(";")}
+    assert TOKEN not in cookie
+    browser.open("/")
+    browser.send("/sign-out")
+    assert "/sign-in" in browser.open("/").forms
+
+
+@pytest.mark.parametrize("to", ["//evil.test/", "https://evil.test/", "/\\evil.test", "javascript:alert(1)"])
+def test_signing_in_leads_to_no_other_server(stranger: Browser, to: str) -> None:
+    stranger.open("/sign-in")
+    answer = stranger.http.post("/sign-in", data={"token": TOKEN, "to": to}, follow_redirects=False)
+    assert "/" == answer.headers["location"]
+
+
+def test_forms_of_other_pages_do_nothing(browser: Browser, named: str) -> None:
+    """One without the session's key, one with another's, and one that a browser says is another site's."""
+    browser.open(f"/runtimes/{named}")
+    for key in ("", "guess"):
+        browser.send(f"/runtimes/{named}/run", status=403, code="forged = 1", form_key=key)
+        browser.open(f"/runtimes/{named}")
+    answer = browser.http.post(
+        f"/runtimes/{named}/run",
+        data=browser.page.forms[f"/runtimes/{named}/run"] | {"code": "forged = 1"},
+        headers={"Origin": "https://evil.test"},
+    )
+    assert 403 == answer.status_code
+    assert "forged" not in browser.open(f"/runtimes/{named}").text
+
+
+def test_sessions_end() -> None:
+    """By time, and where there are too many."""
+    now = 0.0
+    sessions = Sessions(lambda: now)
+    first = sessions.begin("one")
+    now = LONGEST - 1
+    assert sessions.get(first) is not None
+    now = LONGEST
+    assert sessions.get(first) is None
+    cookies = [sessions.begin("two") for _ in range(MOST_SESSIONS + 1)]
+    assert [False, True, True] == [sessions.get(cookies[each]) is not None for each in (0, 1, -1)]
+
+
+# -- what pages show --
+
+
+def test_a_cell_from_the_page_to_its_record(browser: Browser, named: str) -> None:
+    """Browsers end lines in a form as DOS does."""
+    page = run(browser, named, "rows = [1, 2]\r\nprint('made')\r\nlen(rows), '''a\r\nb'''")
+    assert "made" in page.text.split()
+    assert "(2, 'a\\nb')" in page.text
+    overview = browser.open(f"/runtimes/{named}")
+    assert "rows" in overview.text
+    assert "Idle" in overview.text
+    assert named in browser.open(f"/?q={named[:8]}").text
+    assert named not in browser.open("/?q=no-such-name").text
+
+
+def test_the_failing_expression_is_marked(browser: Browser, named: str) -> None:
+    page = run(browser, named, "x = 1\ny = [x, x / 0]")
+    assert 1 == len(page.all("mark"))
+    assert "<mark>x / 0</mark>" in browser.answer.text
+    assert "ZeroDivisionError" in page.text
+
+
+def test_what_an_edit_would_run_again(browser: Browser, named: str) -> None:
+    """The plan changes nothing; applying it does, and says what."""
+    for code in ("a = 1", "b = a + 1", "c = 5"):
+        run(browser, named, code)
+    browser.open(f"/runtimes/{named}/steps/1")
+    assert "Step 2 took a" in browser.page.text
+    path = f"/runtimes/{named}/steps/1/plan"
+    page = browser.send(path, code="a = 10")
+    assert "2 of 3 steps" in page.text
+    assert "rerun" in page.text
+    assert "[1, 2, 5]" in run(browser, named, "[a, b, c]").text
+    browser.open(f"/runtimes/{named}/steps/1")
+    browser.send(path, code="a = 10")
+    assert "a = 10" == browser.page.forms[path]["code"]
+    page = browser.send(path)
+    assert "Applied: applied" in page.text
+    assert "[10, 11, 5]" in run(browser, named, "[a, b, c]").text
+
+
+def test_snapshots_and_going_back(browser: Browser, named: str) -> None:
+    run(browser, named, "x = 1")
+    browser.open(f"/runtimes/{named}")
+    page = browser.send(f"/runtimes/{named}/snapshots", label="before the change")
+    assert "before the change" in page.text
+    run(browser, named, "x = 2")
+    browser.open(f"/runtimes/{named}/steps/1")
+    browser.send(f"/runtimes/{named}/steps/1/rollback")
+    assert "x = 2" in browser.page.text  # the record keeps it
+    assert "Value 1" in run(browser, named, "x").text
+
+
+def test_a_cell_that_runs_is_shown_and_interrupted(
+    browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cenote.doors.console.pages.PATIENCE", 0.2)
+    page = run(browser, named, "import time\nwhile True: time.sleep(0.01)")
+    assert "Step 1 is running" in page.text
+    assert "2" == next(facts["content"] for facts in page.all("meta") if facts.get("http-equiv") == "refresh")
+    browser.send(f"/runtimes/{named}/interrupt")
+    while "is running" in browser.page.text:
+        browser.open(f"/runtimes/{named}")
+    assert "KeyboardInterrupt" in browser.open(f"/runtimes/{named}/steps/1").text
+
+
+def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cenote.doors.console.pages.STEPS_OF_A_PAGE", 3)
+    for number in range(5):
+        run(browser, named, f"number = {number}")
+    page = browser.open(f"/runtimes/{named}")
+    assert ["4", "3", "2"] == re.findall(r"number = (\d)", page.text)
+    assert ["1", "0"] == re.findall(r"number = (\d)", browser.open(f"/runtimes/{named}?before=2").text)
+    for odd in ("x", "-1", "9" * 30, "\u00b2"):
+        browser.open(f"/runtimes/{named}?before={odd}")
+
+
+def test_what_is_not_there(browser: Browser, named: str) -> None:
+    for path in ("/runtimes/no-such", f"/runtimes/{named}/steps/99"):
+        assert browser.open(path, status=404).all("h1")
+    browser.open(f"/runtimes/{named}/steps/1/outputs/0", status=404)
+
+
+# -- what is hostile --
+
+
+def test_text_of_a_jail_stays_text(browser: Browser, named: str) -> None:
+    """Code, output, value, error, names, the label of a snapshot: on each page that shows them."""
+    code = f"text = {HOSTILE!r}\nprint(text)\nclass Odd: __repr__ = lambda self: text\nodd = Odd()\n"
+    run(browser, named, f"{code}globals()[text] = 1\nraise ValueError(text)")
+    browser.open(f"/runtimes/{named}")
+    browser.send(f"/runtimes/{named}/snapshots", label=HOSTILE[:60])
+    browser.open(f"/runtimes/{named}/steps/1")
+    pages = ["/", f"/runtimes/{named}", f"/runtimes/{named}/steps/1", f"/?q={HOSTILE[:20]}"]
+    for path in pages:
+        page = browser.open(path)
+        assert not page.all("script")
+        assert not page.all("img")
+        assert not [facts for _, facts in page.tags if any(name.startswith("on") for name in facts)]
+        assert not {"\x1b", "\x07", "\u202e", "\u2066"} & set(browser.answer.text)
+    assert "alert(1)" in page.text or path == pages[-1]
+
+
+def test_pages_run_no_script(browser: Browser, named: str) -> None:
+    for path in ("/", f"/runtimes/{named}"):
+        browser.open(path)
+        policy = browser.answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'none'; ")
+        assert not re.search(r"script-src|unsafe|\*|http", policy)
+        assert "frame-ancestors 'none'" in policy
+        assert not browser.page.all("script")
+        assert not [facts for _, facts in browser.page.tags if "style" in facts]
+
+
+SHOWN = """
+class Shown:
+    def _repr_mimebundle_(self, **_): return BUNDLE
+Shown()
+"""
+
+
+@pytest.mark.parametrize(
+    ("bundle", "tag", "kind"),
+    [
+        ({"text/html": "<script>alert(1)</script><b>bold</b>", "text/plain": "x"}, "iframe", "text/html"),
+        (
+            {"image/svg+xml": "<svg xmlns='http://www.w3.org/2000/svg'><script>1</script></svg>"},
+            "img",
+            "image/svg+xml",
+        ),
+        ({"image/png": "iVBORw0KGgo="}, "img", "image/png"),
+    ],
+)
+def test_what_is_no_text_is_shut_in(
+    browser: Browser, named: str, bundle: dict[str, str], tag: str, kind: str
+) -> None:
+    """In a frame or an image; opened by itself it has no origin, no script and no network either."""
+    page = run(browser, named, SHOWN.replace("BUNDLE", repr(bundle)))
+    (shown,) = page.all(tag)
+    if tag == "iframe":
+        assert "" == (shown["sandbox"] or "")
+    answer = browser.http.get(str(shown["src"]))
+    assert answer.headers["content-type"].startswith(kind)
+    policy = answer.headers["content-security-policy"].split("; ")
+    assert {"sandbox", "default-src 'none'"} <= set(policy)
+    assert "nosniff" == answer.headers["x-content-type-options"]
+
+
+def test_huge_outputs_give_small_pages(browser: Browser, named: str) -> None:
+    run(browser, named, "print('x' * 3_000_000)\n'y' * 1_000_000")
+    assert len(browser.answer.content) < 300_000
