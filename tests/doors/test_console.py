@@ -194,7 +194,7 @@ def test_a_cell_from_the_page_to_its_record(browser: Browser, named: str) -> Non
     assert "(2, 'a\\nb')" in page.text
     overview = browser.open(f"/runtimes/{named}")
     assert "rows" in overview.text
-    assert "Idle" in overview.text
+    assert "No cell is running" in overview.text
     assert named in browser.open(f"/?q={named[:8]}").text
     assert named not in browser.open("/?q=no-such-name").text
 
@@ -248,6 +248,27 @@ def test_a_cell_that_runs_is_shown_and_interrupted(
     while "is running" in browser.page.text:
         browser.open(f"/runtimes/{named}")
     assert "KeyboardInterrupt" in browser.open(f"/runtimes/{named}/steps/1").text
+
+
+def test_files_are_listed_and_stored(browser: Browser, named: str) -> None:
+    """A browser shows none of them, whatever they are called."""
+    run(
+        browser,
+        named,
+        "import os\nos.mkdir('a b')\nopen('a b/page.html', 'w').write('<script>alert(1)</script>')",
+    )
+    (link,) = [
+        facts["href"] for facts in browser.open(f"/runtimes/{named}/files").all("a") if "?path=" in str(facts)
+    ]
+    (link,) = [facts["href"] for facts in browser.open(str(link)).all("a") if "/file?path=" in str(facts)]
+    answer = browser.http.get(str(link))
+    assert "<script>alert(1)</script>" == answer.text
+    assert ("attachment", "application/octet-stream") == (
+        answer.headers["content-disposition"],
+        answer.headers["content-type"],
+    )
+    browser.open(f"/runtimes/{named}/file?path=no-such", status=404)
+    browser.open(f"/runtimes/{named}/files?path=../../etc", status=400)
 
 
 def test_many_steps_are_many_pages(browser: Browser, named: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,10 +135,13 @@ class Console:
         one, step = "/runtimes/{runtime}", "/runtimes/{runtime}/steps/{step:int}"
         return [
             Route("/console.css", self._style),
+            Route("/favicon.ico", _no_icon),
             Route("/sign-in", self._sign_in, methods=["GET", "POST"]),
             self._route("/", self._fleet),
             self._route("/sign-out", self._sign_out, "POST"),
             self._route(one, self._runtime),
+            self._route(f"{one}/files", self._files),
+            self._route(f"{one}/file", self._file),
             self._route(f"{one}/run", self._run, "POST"),
             self._route(f"{one}/interrupt", self._interrupt, "POST"),
             self._route(f"{one}/snapshots", self._snapshot, "POST"),
@@ -273,6 +276,24 @@ class Console:
             )
         return Response(output[kind], headers=_OF_JAILS, media_type=kind)
 
+    async def _files(self, visit: Visit) -> Response:
+        path = visit.request.query_params.get("path", "")
+        entries = await (await visit.runtime()).author.files.list(path)
+        return self._page(
+            "files",
+            visit.session,
+            title=f"{visit.name}, files{f' in {path}' if path else ''}",
+            name=visit.name,
+            folder=f"{path.rstrip('/')}/" if path else "",
+            entries=entries,
+        )
+
+    async def _file(self, visit: Visit) -> Response:
+        """To be stored, whatever is in it."""
+        data = await (await visit.runtime()).author.files.read(visit.request.query_params.get("path", ""))
+        stored = {"content-disposition": "attachment", "content-type": "application/octet-stream"}
+        return Response(data, headers=_OF_JAILS | stored)
+
     # -- what can be done --
 
     async def _run(self, visit: Visit) -> Response:
@@ -380,6 +401,10 @@ def _url(name: str, step: int | None = None) -> str:
 def _within(path: str) -> str:
     """A path of this console, whatever a link says."""
     return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
+
+
+async def _no_icon(_: Request) -> Response:
+    return Response(status_code=204)
 
 
 def _to(path: str) -> RedirectResponse:
