@@ -245,7 +245,7 @@ def test_a_cell_that_runs_is_shown_and_interrupted(
     assert "Step 1 is running" in page.text
     assert "2" == next(facts["content"] for facts in page.all("meta") if facts.get("http-equiv") == "refresh")
     browser.send(f"/runtimes/{named}/interrupt")
-    while "is running" in browser.page.text:
+    while "Step 1 is running" in browser.page.text:
         browser.open(f"/runtimes/{named}")
     assert "KeyboardInterrupt" in browser.open(f"/runtimes/{named}/steps/1").text
 
