@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.doors.browser import Browser
 
 from cenote import connect
 from cenote.gateway.options import PlatformOptions
@@ -117,6 +118,22 @@ def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Cl
 def _key(client: httpx.Client) -> dict[str, str]:
     """As E2B's clients send their token."""
     return {"X-API-Key": client.headers["authorization"].removeprefix("Bearer ")}
+
+
+def test_pages_of_the_console_are_a_tenant_s(world: World, ours: httpx.Client) -> None:
+    """What one tenant has is neither on the other's pages, nor behind their addresses."""
+    ours.put("/v1/runtimes/shown", json={}).raise_for_status()
+    ours.post("/v1/runtimes/shown/cells", json={"code": "kept = 'ours'"}).raise_for_status()
+    for token, sees in ((world.ours, True), (world.theirs, False)):
+        browser = Browser(world.http)
+        browser.open("/sign-in")
+        browser.send("/sign-in", token=token)
+        assert sees == ("shown" in browser.page.text)
+        browser.open("/runtimes/shown", status=200 if sees else 404)
+        assert sees == ("kept" in browser.page.text)
+        browser.open("/runtimes/shown/steps/1", status=200 if sees else 404)
+        browser.http.close()
+    ours.delete("/v1/runtimes/shown").raise_for_status()
 
 
 @pytest.mark.parametrize("token", ["no-such-token", "cenote_" + "x" * 60, "é"])
