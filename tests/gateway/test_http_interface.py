@@ -133,6 +133,15 @@ def test_pages_of_the_console_are_a_tenant_s(world: World, ours: httpx.Client) -
         assert sees == ("kept" in browser.page.text)
         browser.open("/runtimes/shown/steps/1", status=200 if sees else 404)
         browser.http.close()
+    reader = cenote(world.folder, "token", "create", "ours", "--scope", "runtimes:read").stdout.strip()
+    browser = Browser(world.http)
+    browser.open("/sign-in")
+    browser.send("/sign-in", token=reader)
+    browser.open("/runtimes/shown")
+    assert "kept" in browser.page.text
+    browser.send("/runtimes/shown/run", status=403, code="kept = 'changed'")
+    assert "runtimes:write" in browser.page.text
+    browser.http.close()
     ours.delete("/v1/runtimes/shown").raise_for_status()
 
 
