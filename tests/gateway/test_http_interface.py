@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.waiting import until
 
 from cenote import connect
 from cenote.gateway.options import PlatformOptions
@@ -45,6 +46,10 @@ class World:
         headers = {"Authorization": f"Bearer {token}"}
         verify = ssl.create_default_context(cafile=self.authority) if self.authority else True
         return httpx.Client(base_url=self.http, headers=headers, timeout=60, trust_env=False, verify=verify)
+
+    def operator(self) -> httpx.Client:
+        """With the token that may see the machines."""
+        return self.client((self.folder / "CONFIG" / "cenote" / "token").read_text().strip())
 
 
 @contextmanager
@@ -104,7 +109,7 @@ def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Cl
     assert 404 == theirs.delete("/v1/runtimes/mine").status_code
     theirs.put("/v1/runtimes/mine", json={}).raise_for_status()  # another one, of the same name
     assert not theirs.post("/v1/runtimes/mine/cells", json={"code": "secret"}).json()["success"]
-    assert 'state="ready"} 1' in theirs.get("/metrics").text
+    assert 'state="ready"} 1.0' in theirs.get("/metrics").text
     sandbox = ours.post("/sandboxes", json={"templateID": "base"}, headers=_key(ours)).json()["sandboxID"]
     assert 404 == theirs.get(f"/sandboxes/{sandbox}", headers=_key(theirs)).status_code
     assert [] == theirs.get("/v2/sandboxes", headers=_key(theirs)).json()
@@ -150,16 +155,62 @@ def test_probes_need_no_token(world: World) -> None:
         assert 200 == client.get("/readyz").status_code
 
 
+def metrics(client: httpx.Client) -> dict[str, float]:
+    """Values by series, as the text has them."""
+    lines = (line for line in client.get("/metrics").text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
 def test_metrics_are_those_of_the_token(world: World, ours: httpx.Client) -> None:
-    """In the format of Prometheus: of the tenant, and of the machines for who may see them."""
+    """In the format of Prometheus: of the tenant, and of all for who may see the machines."""
     said = ours.get("/metrics")
     assert "text/plain; version=0.0.4; charset=utf-8" == said.headers["content-type"]
     lines = said.text.splitlines()
-    assert 'cenote_runtimes{state="lost"} 0' in lines
-    assert "cenote_ready 1" in lines
-    operator = (world.folder / "CONFIG" / "cenote" / "token").read_text().strip()
-    with world.client(operator) as client:
-        assert 'cenote_node_up{node="local"} 1' in client.get("/metrics").text.splitlines()
+    assert 'cenote_runtimes{state="lost"} 0.0' in lines
+    assert "cenote_ready 1.0" in lines
+    assert not [line for line in lines if "cells" in line or "node" in line or "tenant" in line]
+    with world.operator() as client:
+        assert 1 == metrics(client)['cenote_node_up{node="local"}']
+        kind = client.get("/metrics", headers={"Accept": "application/openmetrics-text"}).headers[
+            "content-type"
+        ]
+        assert kind.startswith("application/openmetrics-text")
+
+
+def test_what_runs_on_the_platform_is_counted(world: World, ours: httpx.Client, theirs: httpx.Client) -> None:
+    """Of all tenants together, by what became of it; a tenant's own token sees nothing of that."""
+    with world.operator() as client:
+        before = metrics(client)
+        for tenant in (ours, theirs):
+            tenant.put("/v1/runtimes/counted", json={}).raise_for_status()
+            tenant.post("/v1/runtimes/counted/cells", json={"code": "x = 1"}).raise_for_status()
+        ours.post("/v1/runtimes/counted/cells", json={"code": "1 / 0"})
+        ours.post("/v1/runtimes/counted/forks", json={"name": "branch"}).raise_for_status()
+        wanted = {
+            'cenote_cells_total{outcome="ok"}': 2,
+            'cenote_cells_total{outcome="failed"}': 1,
+            "cenote_cell_duration_seconds_count": 3,
+            "cenote_forks_total": 1,
+            'cenote_runtimes{state="ready"}': 3,
+        }
+
+        def more() -> dict[str, float]:
+            now = metrics(client)
+            return {name: now[name] - before[name] for name in wanted}
+
+        until(lambda: more() == wanted)
+        now = metrics(client)
+        assert now['cenote_requests_total{outcome="ok"}'] > before['cenote_requests_total{outcome="ok"}']
+        assert 0 < now['cenote_state_bytes{part="records"}']
+        assert 0 == now['cenote_queue_depth{queue="starts"}']
+        assert not [name for name in now if "tenant=" in name]
+        for tenant, name in ((ours, "counted"), (theirs, "counted"), (ours, "branch")):
+            tenant.delete(f"/v1/runtimes/{name}").raise_for_status()
+        until(
+            lambda: (
+                metrics(client)['cenote_runtimes{state="ready"}'] == before['cenote_runtimes{state="ready"}']
+            )
+        )
 
 
 @pytest.mark.parametrize(("name", "value"), [("Host", "evil.example"), ("Origin", "https://evil.example")])
@@ -191,6 +242,16 @@ def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
                 stranger.get(f"{world.http}/healthz")
             with pytest.raises(httpx.HTTPError):
                 stranger.get(f"{world.http.replace('https', 'http')}/healthz")
+
+
+def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> None:
+    """By name, for what a tenant's cells were and took."""
+    with platform(tmp_path, "--metrics-tenants") as world, world.client(world.ours) as client:
+        client.put("/v1/runtimes/etl", json={}).raise_for_status()
+        client.post("/v1/runtimes/etl/cells", json={"code": "x = 1"}).raise_for_status()
+        with world.operator() as operator:
+            until(lambda: metrics(operator).get('cenote_tenant_cells_total{tenant="ours"}') == 1)
+            assert 'cenote_tenant_cpu_seconds_total{tenant="ours"}' in metrics(operator)
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes
 from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
-from cenote.doors.metrics import CONTENT_TYPE, Sample, exposition
+from cenote.doors.metrics import BUILD_INFO, READY, Sample, exposition
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
 from cenote.doors.openapi import openapi
 from cenote_security.errors import (
@@ -95,9 +95,10 @@ def http_app(
 
     async def metrics(request: Request) -> Response:
         samples = [*await callers.samples(token_of(request))]
-        samples.append(Sample("ready", "Whether it can be used.", bool((await health())["ready"])))
-        samples.append(Sample("info", "What runs.", 1, {"version": version("cenote")}))
-        return Response(exposition(samples), media_type=CONTENT_TYPE)
+        samples.append(Sample(READY, bool((await health())["ready"])))
+        samples.append(Sample(BUILD_INFO, 1, (version("cenote"),)))
+        text, kind = exposition(samples, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
 
     sandboxes = E2bSandboxes(policy or SandboxPolicy())
     logging.getLogger("uvicorn.error").addFilter(_is_meant)

@@ -15,6 +15,7 @@ from cenote.gateway.answers import public
 from cenote.gateway.attendance import Attendance
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.metrics import REQUESTS, outcome_of
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
@@ -55,7 +56,9 @@ class Callers:
         try:
             self._principal.set(await self._authenticated(metadata))
         except Exception as error:
-            raise public(error) from error
+            told = public(error)
+            self._stores.counts.add(REQUESTS, outcome_of(told))
+            raise told from error
 
     @asynccontextmanager
     async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
@@ -67,8 +70,10 @@ class Callers:
         try:
             with self._attendance.one(principal.tenant):
                 yield principal
+            self._stores.counts.add(REQUESTS, "ok")
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
             told = public(error)
+            self._stores.counts.add(REQUESTS, outcome_of(told))
             self._note(principal, action, told)
             await refuse(context, told)
 

@@ -141,6 +141,11 @@ class PlatformOptions(Options):
         metavar="HOST:PORT",
     )
     no_http: bool = option(False, flag="no-http", help="serve gRPC alone")
+    metrics_tenants: bool = option(
+        False,
+        flag="metrics-tenants",
+        help="count cells and their processor time by tenant, too, with the tenants' names as labels in /metrics",
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""

@@ -25,6 +25,7 @@ from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
+from cenote.gateway.metrics import PlatformMetrics
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.orchestrators.processes import Orchestrators, ProcessOrchestrators
@@ -79,6 +80,7 @@ def platform(
         for loops in (team_loops, job_loops):
             opened.push(partial(_end_works, loops))
         runtimes = Registry(stores, nodes, options.preloads)
+        metrics = PlatformMetrics(stores, by_tenant=options.metrics_tenants)
         server = GatewayServer(
             stores,
             nodes,
@@ -89,6 +91,7 @@ def platform(
             health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
             preloads=options.preloads,
+            metrics=metrics,
             teams=TeamRegistry(
                 stores, options.state, runtimes, team_loops, options.model_endpoints, options.preloads
             ),
@@ -103,7 +106,7 @@ def platform(
         running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
         if http is not None:
             opened.callback(http.close)  # before the server that it calls
-            running = replace(running, http=http.start(running, server.condition))
+            running = replace(running, http=http.start(running, server.condition, metrics.samples))
         for loops in (team_loops, job_loops):
             loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())

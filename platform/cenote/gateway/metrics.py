@@ -1,0 +1,276 @@
+"""What a platform counts: what its machines report with their deeds, and what only the gateway sees.
+
+Counters begin at 0 with the gateway. Nothing here asks a machine anything, and an answer costs one query of the
+database: sums over whole tables and the sizes of folders are looked up every now and then.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from cenote.doors.metrics import OF_SERVERS, Sample, counted
+from cenote.gateway.stores import Stores
+from cenote_security.errors import (
+    CenoteError,
+    NotAuthenticatedError,
+    QuotaExceededError,
+    RejectedError,
+    UnavailableError,
+    UsageError,
+)
+from cenote_worker.counts import (
+    CLIENTS,
+    DURABLE,
+    OF_RUNTIMES,
+    RUNTIMES,
+    Counts,
+    Key,
+    Metric,
+    Snapshot,
+    keys_of,
+)
+from cenote_worker.tenancy.deeds import Batch, CellDeed
+
+SIZED_FOR: Final = 60.0
+"""Seconds for which folders are not looked through again."""
+
+_NANO: Final = 1e9
+
+REQUESTS: Final = Metric(
+    "requests",
+    "counter",
+    "Calls and streams of clients at the gateway that ended, by what came of them.",
+    {"outcome": ("ok", "unauthenticated", "quota", "rejected", "usage", "unavailable", "other")},
+)
+TOKENS: Final = Metric(
+    "tokens", "counter", "Tokens of models, by what spent them.", {"spender": ("teams", "jobs")}
+)
+COST: Final = Metric(
+    "cost_dollars", "counter", "US dollars for models, by what spent them.", {"spender": ("teams", "jobs")}
+)
+JOB_TASKS: Final = Metric(
+    "job_tasks",
+    "gauge",
+    "Tasks of all jobs that are on record.",
+    {"state": ("waiting", "running", "succeeded", "failed", "cancelled")},
+)
+QUEUE: Final = Metric(
+    "queue_depth",
+    "gauge",
+    "What waits for its turn: runtimes to be made, forks, other slow work, entries of the audit log.",
+    {"queue": ("starts", "forks", "slow_work", "audit")},
+)
+STATE_BYTES: Final = Metric(
+    "state_bytes",
+    "gauge",
+    "What the platform has on its disk: records, audit log, states of durable runtimes.",
+    {"part": ("records", "audit", "store")},
+)
+STATE_FREE: Final = Metric("state_free_bytes", "gauge", "What is free on that disk.")
+UNHEARD: Final = Metric(
+    "unrecorded_deeds", "counter", "Deeds on machines that the audit log will never have."
+)
+TENANT_CELLS: Final = Metric("tenant_cells", "counter", "Cells of a tenant that ended.", {"tenant": ()})
+TENANT_CPU: Final = Metric(
+    "tenant_cpu_seconds", "counter", "Processor time of a tenant's cells.", {"tenant": ()}
+)
+
+OF_PLATFORM: Final = (
+    REQUESTS,
+    TOKENS,
+    COST,
+    JOB_TASKS,
+    QUEUE,
+    STATE_BYTES,
+    STATE_FREE,
+    UNHEARD,
+    TENANT_CELLS,
+    TENANT_CPU,
+)
+"""For tokens that may see the machines, as OF_RUNTIMES is on a platform."""
+
+ALL: Final = (*OF_SERVERS, *OF_RUNTIMES, *OF_PLATFORM)
+
+_COUNTERS: Final = tuple(metric for metric in (*OF_RUNTIMES, *OF_PLATFORM) if metric.kind != "gauge")
+
+_OUTCOMES: Final = (
+    (NotAuthenticatedError, "unauthenticated"),
+    (QuotaExceededError, "quota"),
+    (RejectedError, "rejected"),
+    (UnavailableError, "unavailable"),
+    (UsageError, "usage"),
+)
+
+
+def outcome_of(error: CenoteError) -> str:
+    """Of REQUESTS."""
+    return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "other")
+
+
+class PlatformMetrics:
+    """Of one gateway. Thread-safe."""
+
+    def __init__(self, stores: Stores, *, by_tenant: bool = False) -> None:
+        """by_tenant: whether tenants are labels."""
+        self._stores = stores
+        self._counts = stores.counts
+        self._by_tenant = by_tenant
+        self._machines = _Machines(self._counts)
+        self._spent = {spender: _Spent(self._counts, spender) for (spender,) in keys_of(TOKENS)}
+        self._tasks: Counter[str] = Counter()
+        self._sizes: Mapping[str, int] = {}
+        self._lock = threading.Lock()
+        self._sized = -float("inf")
+        self.queues: dict[str, Callable[[], int]] = {"audit": lambda: stores.recorder.waiting}
+        """What waits, by name."""
+
+    def heard(self, told: Mapping[str, list[Batch] | None]) -> None:
+        """What all machines have just said."""
+        self._machines.heard(told)
+
+    def wrote(self, deeds: Batch, after: int) -> None:
+        """A batch is on record. after: the number of the last deed that was before."""
+        if deeds.lost:
+            self._counts.add(UNHEARD, by=max(min(deeds.lost, deeds.first - 1 - after), 0))
+        if not self._by_tenant:
+            return
+        for number, deed in enumerate(deeds.deeds, start=deeds.first):
+            if number > after and isinstance(deed, CellDeed):
+                self._counts.add(TENANT_CELLS, deed.origin.tenant)
+                self._counts.add(TENANT_CPU, deed.origin.tenant, by=deed.cpu)
+
+    def samples(self) -> list[Sample]:
+        """What there is now. Blocks for a millisecond. Raises DatabaseUnavailableError."""
+        return [*self._gauges(), *self._counters()]
+
+    def look(self) -> None:
+        """From time to time: at what is summed up. Blocks. Raises DatabaseUnavailableError."""
+        with self._lock:
+            jobs = self._stores.job_tasks.sums_of_all()
+            self._tasks = sum((sums.counts for sums in jobs.values()), Counter())
+            self._spent["jobs"].found({job: (sums.tokens, sums.nanodollars) for job, sums in jobs.items()})
+            self._spent["teams"].found(self._stores.teams.spent_of_all())
+            if time.monotonic() - self._sized >= SIZED_FOR:
+                self._sizes = _sizes(self._stores)
+                self._sized = time.monotonic()
+
+    def _gauges(self) -> Iterator[Sample]:
+        numbers, there = self._stores.runtimes.numbers(), self._machines.gauges()
+        ready, asleep = (there.get((RUNTIMES.name, state), 0) for state in ("ready", "hibernated"))
+        stored = max(numbers.durable - there.get((DURABLE.name,), 0), 0)
+        states = {
+            "starting": numbers.starting,
+            "ready": ready,
+            "hibernated": asleep + stored,
+            "lost": max(numbers.made - ready - asleep - stored, 0),
+        }
+        for state, number in states.items():
+            yield Sample(RUNTIMES, number, (state,))
+        yield Sample(CLIENTS, there.get((CLIENTS.name,), 0))
+        for (state,) in keys_of(JOB_TASKS):
+            yield Sample(JOB_TASKS, self._tasks[state], (state,))
+        for name, waiting in self.queues.items():
+            yield Sample(QUEUE, waiting(), (name,))
+        for part, size in self._sizes.items():
+            yield Sample(STATE_BYTES, size, (part,))
+        with suppress(OSError):  # health says so
+            found = os.statvfs(self._stores.folder)
+            yield Sample(STATE_FREE, found.f_bavail * found.f_frsize)
+
+    def _counters(self) -> Iterator[Sample]:
+        names: dict[str, str] = {}
+        if self._by_tenant:
+            names = {tenant.id: tenant.name for tenant in self._stores.tenants.all()}
+        for sample in counted(_COUNTERS, self._counts.snapshot()):
+            if "tenant" in sample.metric.labels:
+                (tenant,) = sample.labels
+                sample = Sample(sample.metric, sample.value, (names.get(tenant, tenant),))
+            yield sample
+
+
+class _Machines:
+    """The tables of all processes that host runtimes, added up. A process that has ended keeps its part."""
+
+    def __init__(self, counts: Counts) -> None:
+        self._counts = counts
+        self._lock = threading.Lock()
+        self._last: dict[str, dict[str, Snapshot]] = {}
+        """By machine and source."""
+        self._began = False
+
+    def heard(self, told: Mapping[str, list[Batch] | None]) -> None:
+        with self._lock:
+            for node, batches in told.items():
+                if batches is None:  # it may answer the next time
+                    continue
+                known = self._last.get(node, {})
+                now = {batch.source: batch.counts for batch in batches}
+                for source, counts in now.items():
+                    # What runs longer than this gateway has counted for the one before it.
+                    before = known.get(source, Snapshot() if self._began else counts)
+                    self._counts.take_in(counts, before)
+                self._last[node] = now
+            for node in self._last.keys() - told.keys():
+                del self._last[node]
+            self._began = True
+
+    def gauges(self) -> dict[Key, float]:
+        """Of all that answered when they were asked last."""
+        found: dict[Key, float] = {}
+        with self._lock:
+            for sources in self._last.values():
+                for counts in sources.values():
+                    for key, value in counts.gauges.items():
+                        found[key] = found.get(key, 0) + value
+        return found
+
+
+class _Spent:
+    """What teams or jobs have spent since this gateway was started, of sums that go when they are removed."""
+
+    def __init__(self, counts: Counts, spender: str) -> None:
+        self._counts = counts
+        self._spender = spender
+        self._last: dict[str, tuple[int, int]] | None = None
+
+    def found(self, now: Mapping[Any, tuple[int, int]]) -> None:
+        """now: tokens and nanodollars, by team or job."""
+        last = now if self._last is None else self._last
+        highest: dict[str, tuple[int, int]] = {}
+        for key, (tokens, nanodollars) in now.items():
+            tokens_before, nanodollars_before = last.get(key, (0, 0))
+            self._counts.add(TOKENS, self._spender, by=max(tokens - tokens_before, 0))
+            self._counts.add(COST, self._spender, by=max(nanodollars - nanodollars_before, 0) / _NANO)
+            # A team gives reservations back.
+            highest[key] = max(tokens, tokens_before), max(nanodollars, nanodollars_before)
+        self._last = highest
+
+
+def _sizes(stores: Stores) -> dict[str, int]:
+    """Bytes, of what lies in folders of this machine."""
+    found = {"audit": _size(stores.audit_folder)}
+    if (file := stores.database.file) is not None:
+        found["records"] = sum(map(_size, file.parent.glob(f"{file.name}*")))
+    if (store := stores.states.folder) is not None:
+        found["store"] = _size(store)
+    return found
+
+
+def _size(path: Path) -> int:
+    if not path.is_dir():
+        with suppress(OSError):
+            return path.stat().st_size
+        return 0
+    size = 0
+    for folder, _, files in os.walk(path):
+        for name in files:
+            with suppress(OSError):  # removed just now
+                size += os.stat(os.path.join(folder, name)).st_size  # noqa: PTH116, PTH118  (of many files)
+    return size
