@@ -85,15 +85,15 @@ async def test_a_run_of_an_agent_is_one_tree() -> None:
     assert "done" == response.content
     assert [
         "invoke_agent",
-        "  chat ScriptedModel",
+        "  chat scripted",
         "  execute_tool python",
         "    execute_tool ask",
         "    execute_tool helper.run",
         "      invoke_agent",
-        "        chat ScriptedModel",
+        "        chat scripted",
         "        execute_tool python",
-        "        chat ScriptedModel",
-        "  chat ScriptedModel",
+        "        chat scripted",
+        "  chat scripted",
     ] == tree()
 
 
