@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.waiting import until
 
 from cenote import connect
@@ -256,6 +262,55 @@ def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> Non
             assert 'cenote_tenant_cpu_seconds_total{tenant="ours"}' in metrics(operator)
 
 
+class Collector(BaseHTTPRequestHandler):
+    """Takes spans, as a collector of OpenTelemetry does."""
+
+    spans: ClassVar[list[Span]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        request = ExportTraceServiceRequest.FromString(body)
+        assert "/v1/traces" == self.path
+        self.spans += [
+            span for each in request.resource_spans for scope in each.scope_spans for span in scope.spans
+        ]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def collector() -> Iterator[str]:
+    """Its URL."""
+    Collector.spans.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> None:
+    """What a client has begun: the cell is in it, and so are the calls at the gateway that it took."""
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    with platform(tmp_path, "--otlp", collector) as world, world.client(world.ours) as client:
+        headers = {"traceparent": f"00-{trace}-{parent}-01"}
+        client.put("/v1/runtimes/etl", json={}, headers=headers).raise_for_status()
+        cell = {"code": "x = 'secret'"}
+        client.post("/v1/runtimes/etl/cells", json=cell, headers=headers).raise_for_status()
+    spans = {span.name: span for span in Collector.spans if trace == span.trace_id.hex()}
+    assert {"execute_tool python", "cenote.gateway create"} <= {*spans}
+    assert parent == spans["execute_tool python"].parent_span_id.hex()
+    assert parent == spans["cenote.gateway create"].parent_span_id.hex()
+    assert "secret" not in str(spans)
+
+
 def test_it_can_be_left_out(tmp_path: Path) -> None:
     with platform(tmp_path, "--no-http") as world:
         assert "" == world.http
@@ -268,6 +323,8 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
         ({"http": "localhost:70000"}, "http is HOST:PORT"),
         ({"http": "localhost:0", "no_http": True}, "do not go together"),
         ({"http": "0.0.0.0:8480"}, "add --tls"),
+        ({"otlp": "localhost:4318"}, "a collector is at a URL"),
+        ({"otlp": "http://"}, "a collector is at a URL"),
     ],
 )
 def test_wrong_options(tmp_path: Path, given: dict[str, object], said: str) -> None:

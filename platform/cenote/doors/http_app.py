@@ -31,6 +31,7 @@ from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
 from cenote.doors.metrics import BUILD_INFO, READY, Sample, exposition
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
 from cenote.doors.openapi import openapi
+from cenote.tracing import TRACEPARENT, TRACESTATE, continued
 from cenote_security.errors import (
     CenoteError,
     JailError,
@@ -131,6 +132,7 @@ def http_app(
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(OriginCheck, hosts=hosts),
+            Middleware(TraceContext),
         ],
         exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
     )
@@ -164,6 +166,23 @@ class OriginCheck:
             return urlsplit(origin).hostname in self._hosts
         except ValueError:
             return False
+
+
+class TraceContext:
+    """What a request does is part of the trace that its client has begun, where this server traces."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers") or ())
+        given = {
+            name: headers[name.encode()].decode("latin-1")
+            for name in (TRACEPARENT, TRACESTATE)
+            if name.encode() in headers
+        }
+        with continued(given):
+            await self._app(scope, receive, send)
 
 
 def token_of(request: Request) -> str:

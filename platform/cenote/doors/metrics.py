@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cenote.connection import PlatformInfo, RuntimeInfo
 from cenote_security.extras import importing
@@ -58,7 +58,7 @@ class Sample:
 
 def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[Sample]:
     """What `cenote runtime ls` says to the same token."""
-    states = Counter(runtime.state for runtime in runtimes)
+    states = Counter[str](runtime.state for runtime in runtimes)
     for (state,) in keys_of(RUNTIMES):
         yield Sample(RUNTIMES, states[state], (state,))
     yield Sample(CLIENTS, sum(runtime.clients for runtime in runtimes))
@@ -119,13 +119,13 @@ def _family(samples: Sequence[Sample]) -> Family:
 
     metric = samples[0].metric
     kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-    family = kinds[metric.kind](f"cenote_{metric.name}", metric.help, labels=list(metric.labels))
+    family: Any = kinds[metric.kind](f"cenote_{metric.name}", metric.help, labels=list(metric.labels))
     for sample in samples:
         if isinstance(sample.value, Distribution):
             family.add_metric(sample.labels, _buckets(metric, sample.value), sample.value.sum)
         else:
             family.add_metric(sample.labels, sample.value)
-    return family
+    return cast("Family", family)
 
 
 def _buckets(metric: Metric, found: Distribution) -> list[tuple[str, float]]:

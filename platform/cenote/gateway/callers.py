@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
@@ -19,6 +19,7 @@ from cenote.gateway.metrics import REQUESTS, outcome_of
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
+from cenote.tracing import begun, continued
 from cenote_security.errors import (
     CenoteError,
     QuotaExceededError,
@@ -35,6 +36,17 @@ T = TypeVar("T")
 
 _ON_RECORD = (RejectedError, UnknownRuntimeError)
 """What is noted of a caller who is known. Strangers cannot write into the log."""
+
+
+@contextmanager
+def _traced(context: Context, action: str) -> Iterator[None]:
+    """Of a call whose client traces, or of any where this platform does."""
+    metadata = context.invocation_metadata() or ()
+    with (
+        continued({name: text for name, text in metadata if isinstance(text, str)}),
+        begun(f"cenote.gateway {action}", {}).whole(),
+    ):
+        yield
 
 
 class Callers:
@@ -68,7 +80,7 @@ class Callers:
         """
         principal = self._principal.get()
         try:
-            with self._attendance.one(principal.tenant):
+            with _traced(context, action), self._attendance.one(principal.tenant):
                 yield principal
             self._stores.counts.add(REQUESTS, "ok")
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cenote.doors.otlp import export_to
 from cenote.gateway.announcement import Announcer
 from cenote.gateway.cluster_nodes import ray_nodes
 from cenote.gateway.component_lines import ComponentLines
@@ -69,6 +70,8 @@ def platform(
         lock.write(running)
         check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
+        if options.otlp:
+            opened.callback(export_to(options.otlp, "cenote"))
         http = None if options.no_http else opened.enter_context(HttpInterface(options, secured.material))
         stores = opened.enter_context(Stores(options.state, _states(options), audit_keep=options.audit_keep))
         ending = threading.Event()

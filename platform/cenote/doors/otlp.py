@@ -1,0 +1,45 @@
+"""Where a server of Cenote's sends its spans: a collector that takes OTLP over HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import version
+from typing import Final
+from urllib.parse import urlsplit, urlunsplit
+
+from cenote_security.errors import UsageError
+from cenote_security.extras import importing
+
+TRACES: Final = "/v1/traces"
+
+
+def check_collector(url: str) -> str:
+    """The place of its traces. Raises UsageError for what is no URL."""
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise UsageError(f"a collector is at a URL such as http://localhost:4318, not {url!r:.200}")
+    return urlunsplit(parts) if parts.path.strip("/") else urlunsplit(parts._replace(path=TRACES))
+
+
+def export_to(url: str, service: str) -> Callable[[], None]:
+    """Sets up the tracer provider of this process. What it returns sends what is left, and ends it.
+
+    Headers, such as a key, are what OTEL_EXPORTER_OTLP_HEADERS says. A collector that does not answer is logged, and
+    holds nothing up. Raises UsageError, MissingExtraError.
+    """
+    endpoint = check_collector(url)
+    with importing("--otlp", "otel"):
+        from opentelemetry import trace
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    resource = Resource.create({"service.name": service, "service.version": version("cenote")})
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
+    trace.set_tracer_provider(provider)
+    return provider.shutdown
