@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from mcp.client.client import Client
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -14,6 +15,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
 from cenote import CaveAgent, PythonRuntime, SandboxPolicy, trace_names
+from cenote.doors.mcp_server import Context, mcp_server
+from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 from cenote.harness import Patch
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Function, Variable
@@ -189,3 +192,21 @@ def test_nothing_is_imported_where_nobody_traces() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
     assert "[]\n" == done.stdout, done.stderr
+
+
+async def test_a_trace_goes_through_mcp() -> None:
+    """By the `_meta` of a request."""
+    runtimes = OpenRuntimes(LocalSource(POLICY))
+
+    async def all_of_them(_: Context) -> OpenRuntimes:
+        return runtimes
+
+    async with Client(mcp_server(all_of_them)) as client:
+        await client.call_tool("open", {"runtime": "traced"})
+        # The server's task is older than this span, and has it from the request alone.
+        with trace.get_tracer("client").start_as_current_span("client") as begun:
+            await client.call_tool("run", {"runtime": "traced", "code": "x = 1"})
+    await runtimes.close()
+    (cell,) = (span for span in EXPORTER.get_finished_spans() if span.name == "execute_tool python")
+    assert cell.context is not None
+    assert begun.get_span_context().trace_id == cell.context.trace_id
