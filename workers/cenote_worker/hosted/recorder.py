@@ -46,9 +46,10 @@ def unrecorded(listener: Listener) -> Listener:
 class Recorder:
     """Of one runtime. Listeners of requests are called in the order in which their jail has carried them out."""
 
-    def __init__(self, history: History, counts: Counts) -> None:
+    def __init__(self, history: History, counts: Counts | None = None) -> None:
+        """counts: of its process; by default of this runtime alone."""
         self.history = history
-        self.counts = counts
+        self.counts = counts or Counts()
         self.host_calls = HostCallNotes()
 
     # -- requests, on their way to whoever waits for them --

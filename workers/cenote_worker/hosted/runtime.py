@@ -86,7 +86,7 @@ class HostedRuntime:
         self._at_hand: Supervisor | None = None
         """Under `turn`, for whoever has it without having waited; see `at_hand`."""
         self._closed = False
-        self.recorder = Recorder(history or History(), counts or Counts())
+        self.recorder = Recorder(history or History(), counts)
         self.noted = NotedInjections(legacy, self.history, policy.memory_bytes)
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
         deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)
