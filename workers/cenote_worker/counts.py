@@ -7,6 +7,7 @@ all machines, and the HTTP application writes them in the format of Prometheus.
 from __future__ import annotations
 
 import threading
+import time
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -168,17 +169,22 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """Counts at a moment. gauges: what is so now, which is never added up over time."""
+    """Counts at a moment. gauges: what is so now, which is never added up over time.
+
+    began: when the first of them was counted at the earliest, in seconds since the epoch.
+    """
 
     totals: Mapping[Key, float] = field(default_factory=dict)
     distributions: Mapping[Key, Distribution] = field(default_factory=dict)
     gauges: Mapping[Key, float] = field(default_factory=dict)
+    began: float = field(default=0.0, compare=False)
 
 
 class Counts:
     """Thread-safe. An entry costs less than a microsecond. Only what has happened has an entry."""
 
     def __init__(self) -> None:
+        self.began = time.time()
         self._lock = threading.Lock()
         self._totals: dict[Key, float] = {}
         self._ranges: dict[Key, list[int]] = {}
@@ -209,23 +215,25 @@ class Counts:
             distributions = {
                 key: Distribution(tuple(ranges), self._sums[key]) for key, ranges in self._ranges.items()
             }
-            return Snapshot(dict(self._totals), distributions, dict(self._gauges))
+            return Snapshot(dict(self._totals), distributions, dict(self._gauges), self.began)
 
     def take_in(self, now: Snapshot, before: Snapshot) -> None:
-        """Adds what another table has counted between two moments."""
+        """Adds what a table of runtimes has counted between two moments.
+
+        It may be of another version of Cenote: what this one does not know is left out.
+        """
         with self._lock:
             for key, total in now.totals.items():
                 more = total - before.totals.get(key, 0)
-                if more > 0:
+                if more > 0 and key in _RANGES:
                     self._totals[key] = self._totals.get(key, 0) + more
             for key, found in now.distributions.items():
-                former = before.distributions.get(key)
-                self._add(key, found, former or Distribution((0,) * len(found.ranges), 0.0))
+                if len(found.ranges) == _RANGES.get(key):
+                    nothing = Distribution((0,) * len(found.ranges), 0.0)
+                    self._add(key, found, before.distributions.get(key, nothing))
 
     def _add(self, key: Key, now: Distribution, before: Distribution) -> None:
         own = self._ranges.setdefault(key, [0] * len(now.ranges))
-        if len(own) != len(now.ranges) or len(own) != len(before.ranges):
-            return  # of another version of Cenote, which a rolling restart replaces
         for place, (new, old) in enumerate(zip(now.ranges, before.ranges, strict=True)):
             own[place] += new - old
         self._sums[key] = self._sums.get(key, 0.0) + now.sum - before.sum
@@ -246,3 +254,9 @@ def keys_of(metric: Metric) -> Iterator[tuple[str, ...]]:
     (values,) = metric.labels.values()
     for value in values:
         yield (value,)
+
+
+_RANGES: Final = {
+    (metric.name, *labels): len(metric.buckets) + 1 for metric in OF_RUNTIMES for labels in keys_of(metric)
+}
+"""Of each series that runtimes can have."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from cenote.doors.metrics import OF_SERVERS, Sample, counted
+from cenote.gateway.audit.collector import Reports
 from cenote.gateway.stores import Stores
 from cenote_security.errors import (
     CenoteError,
@@ -40,6 +41,9 @@ from cenote_worker.tenancy.deeds import Batch, CellDeed
 
 SIZED_FOR: Final = 60.0
 """Seconds for which folders are not looked through again."""
+
+MOST_SOURCES: Final = 10_000
+"""Processes whose counts are remembered, with those that were there lately."""
 
 _NANO: Final = 1e9
 
@@ -131,9 +135,9 @@ class PlatformMetrics:
         self.queues: dict[str, Callable[[], int]] = {"audit": lambda: stores.recorder.waiting}
         """What waits, by name."""
 
-    def heard(self, told: Mapping[str, list[Batch] | None]) -> None:
+    def heard(self, reports: Reports) -> None:
         """What all machines have just said."""
-        self._machines.heard(told)
+        self._machines.heard(reports)
 
     def wrote(self, deeds: Batch, after: int) -> None:
         """A batch is on record. after: the number of the last deed that was before."""
@@ -163,8 +167,8 @@ class PlatformMetrics:
 
     def _gauges(self) -> Iterator[Sample]:
         numbers, there = self._stores.runtimes.numbers(), self._machines.gauges()
-        ready, asleep = (there.get((RUNTIMES.name, state), 0) for state in ("ready", "hibernated"))
-        stored = max(numbers.durable - there.get((DURABLE.name,), 0), 0)
+        ready, asleep = (there[(RUNTIMES.name, state)] for state in ("ready", "hibernated"))
+        stored = max(numbers.durable - there[(DURABLE.name,)], 0)
         states = {
             "starting": numbers.starting,
             "ready": ready,
@@ -173,7 +177,7 @@ class PlatformMetrics:
         }
         for state, number in states.items():
             yield Sample(RUNTIMES, number, (state,))
-        yield Sample(CLIENTS, there.get((CLIENTS.name,), 0))
+        yield Sample(CLIENTS, there[(CLIENTS.name,)])
         for (state,) in keys_of(JOB_TASKS):
             yield Sample(JOB_TASKS, self._tasks[state], (state,))
         for name, waiting in self.queues.items():
@@ -201,34 +205,37 @@ class _Machines:
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
         self._lock = threading.Lock()
-        self._last: dict[str, dict[str, Snapshot]] = {}
-        """By machine and source."""
-        self._began = False
+        self._last: OrderedDict[str, Snapshot] = OrderedDict()
+        """By source, those that were heard last at the end: one that is away for a moment goes on where it was."""
+        self._sources: dict[str, list[str]] = {}
+        """Of each machine, as it has answered last."""
 
-    def heard(self, told: Mapping[str, list[Batch] | None]) -> None:
+    def heard(self, reports: Reports) -> None:
         with self._lock:
-            for node, batches in told.items():
+            for node, batches in reports.items():
                 if batches is None:  # it may answer the next time
                     continue
-                known = self._last.get(node, {})
-                now = {batch.source: batch.counts for batch in batches}
-                for source, counts in now.items():
-                    # What runs longer than this gateway has counted for the one before it.
-                    before = known.get(source, Snapshot() if self._began else counts)
-                    self._counts.take_in(counts, before)
-                self._last[node] = now
-            for node in self._last.keys() - told.keys():
-                del self._last[node]
-            self._began = True
+                for batch in batches:
+                    self._take(batch.source, batch.counts)
+                self._sources[node] = [batch.source for batch in batches]
+            for node in self._sources.keys() - reports.keys():
+                del self._sources[node]
+            while len(self._last) > MOST_SOURCES:
+                self._last.popitem(last=False)
 
-    def gauges(self) -> dict[Key, float]:
+    def _take(self, source: str, now: Snapshot) -> None:
+        # What began before this gateway has counted for the one before it.
+        first = now if now.began < self._counts.began else Snapshot()
+        self._counts.take_in(now, self._last.pop(source, first))
+        self._last[source] = now
+
+    def gauges(self) -> Counter[Key]:
         """Of all that answered when they were asked last."""
-        found: dict[Key, float] = {}
+        found: Counter[Key] = Counter()
         with self._lock:
-            for sources in self._last.values():
-                for counts in sources.values():
-                    for key, value in counts.gauges.items():
-                        found[key] = found.get(key, 0) + value
+            for sources in self._sources.values():
+                for source in sources:
+                    found.update(self._last.get(source, Snapshot()).gauges)
         return found
 
 

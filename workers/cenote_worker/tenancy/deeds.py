@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from cenote_security.printable import printable
@@ -80,6 +80,11 @@ class Batch:
     lost: int = 0
     more: bool = False
     counts: Snapshot = field(default_factory=Snapshot)
+
+    def __setstate__(self, state: list[object]) -> None:
+        """A pickle has values alone, in order; a process of an earlier version has no counts."""
+        for kind, value in zip(fields(self), [*state, Snapshot()], strict=False):
+            object.__setattr__(self, kind.name, value)
 
 
 def code_of(text: str) -> Code:

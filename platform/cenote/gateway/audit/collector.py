@@ -32,14 +32,14 @@ _NO_ROOM: Final = "more happened there than it has room for, and nobody has fetc
 _ENDED: Final = "the process has ended; what it had not handed over is lost, if there was anything"
 
 
-Told = Mapping[str, list[Batch] | None]
+Reports = Mapping[str, list[Batch] | None]
 """By machine, of each of its sources; None for one that does not answer."""
 
 
 class CollectorListener(Protocol):
     """Hears of what a collector fetches, on its thread."""
 
-    def heard(self, told: Told) -> None: ...
+    def heard(self, reports: Reports) -> None: ...
 
     def wrote(self, deeds: Batch, after: int) -> None:
         """They are on record, those with numbers up to `after` since before."""
@@ -94,7 +94,7 @@ class Collector:
         if self._listener is not None:
             self._listener.wrote(batch, before)
 
-    def _mourn(self, told: Told, written: dict[str, int]) -> None:
+    def _mourn(self, told: Reports, written: dict[str, int]) -> None:
         """Says of processes that are there no more up to where their deeds are on record."""
         for node in list(self._met):
             batches = told.get(node, [])
