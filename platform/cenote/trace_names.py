@@ -12,7 +12,7 @@ CONVENTIONS: Final = "gen-ai/1.42.0"
 """The version of the conventions that these names are from; each span's instrumentation scope has it."""
 
 CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
-"""`true` has prompts, answers, code and results in spans. Without it, none of them is."""
+"""`true` has prompts, answers, code, its names and results in spans. Without it, none of them is."""
 
 # Operations, which are the first word of a span's name.
 INVOKE_AGENT: Final = "invoke_agent"
@@ -32,6 +32,9 @@ OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
 TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 TOOL_RESULT: Final = "gen_ai.tool.call.result"
 ERROR_TYPE: Final = "error.type"
+OTHER_ERROR: Final = "_OTHER"
+"""The value of ERROR_TYPE for what is none of the kinds that are known."""
+EXCEPTION_TYPE: Final = "exception.type"
 
 RUNTIME: Final = "cenote.runtime.name"
 STEP: Final = "cenote.step"

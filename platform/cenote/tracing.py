@@ -35,17 +35,20 @@ class Span:
 
     @property
     def recording(self) -> bool:
-        return self._span is not None and bool(self._span.is_recording())
+        span = self._span
+        return span is not None and bool(span.is_recording())
 
     def set(self, name: str, value: Attribute | None) -> None:
         """None and empty texts are left out."""
-        if self._span is not None and value is not None and value != "":
-            self._span.set_attribute(name, value)
+        span = self._span
+        if span is not None and value is not None and value != "":
+            span.set_attribute(name, value)
 
     def content(self, name: str, text: str) -> None:
-        """What somebody wrote or computed: only where the operator asks for it."""
-        if self._span is not None and captures_content():
-            self._span.set_attribute(name, text[:MAX_CONTENT])
+        """What a person, a model or a cell has written or computed: only where the operator asks for it."""
+        span = self._span
+        if span is not None and captures_content():
+            span.set_attribute(name, text[:MAX_CONTENT])
 
     def end(self, error: str = "") -> None:
         """error: its kind, where the operation failed. Ending twice is fine."""
@@ -62,12 +65,13 @@ class Span:
     @contextmanager
     def current(self) -> Iterator[None]:
         """What is begun inside is part of this."""
-        if self._span is None:
+        span = self._span
+        if span is None:
             yield
             return
         from opentelemetry.trace import use_span
 
-        with use_span(self._span, record_exception=False, set_status_on_exception=False):
+        with use_span(span, record_exception=False, set_status_on_exception=False):
             yield
 
     @contextmanager
@@ -127,7 +131,7 @@ def continued(headers: Mapping[str, str]) -> Iterator[None]:
 
 
 def _tracer() -> Any:
-    """None where nobody records spans."""
+    """None where no spans are recorded."""
     api: Any = sys.modules.get("opentelemetry.trace")
     if api is None:
         return None

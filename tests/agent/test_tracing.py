@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 import pytest
 from mcp.client.client import Client
@@ -18,9 +18,11 @@ from cenote import CaveAgent, PythonRuntime, SandboxPolicy, trace_names
 from cenote.doors.mcp_server import Context, mcp_server
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 from cenote.harness import Patch
-from cenote.models import ScriptedModel
+from cenote.models import Message, ScriptedModel
+from cenote.models.turn import ModelChunk
 from cenote.runtime import AsyncPythonRuntime, Function, Variable
-from cenote.tracing import carried, continued
+from cenote.tracing import Span, carried, continued
+from cenote_security.errors import UnknownNameError
 
 POLICY = SandboxPolicy(preload=())
 EXPORTER = InMemorySpanExporter()
@@ -150,7 +152,64 @@ def test_a_patch_says_what_it_ran_again(runtime: PythonRuntime) -> None:
 def test_a_value_that_is_handed_over(runtime: PythonRuntime) -> None:
     runtime.execute("shared = [1, 2, 3]")
     runtime.share("shared").release()
-    assert "shared" == one("cenote.share")["cenote.variable"]
+    assert "traced" == one("cenote.share")["cenote.runtime.name"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_words_of_the_code_are_there_where_they_are_asked_for(
+    runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    """Names of variables, and of classes of exceptions, which a cell makes of any text."""
+    monkeypatch.setenv(trace_names.CONTENT_VARIABLE, str(asked).lower())
+    runtime.execute("secret_plan = 1")
+    runtime.share("secret_plan").release()
+    with pytest.raises(UnknownNameError):
+        runtime.share("secret_idea")
+    runtime.execute("raise type('hunter2 is the secret', (Exception,), {})")
+    runtime.execute("import json\njson.loads('no')")
+    cells = [span for span in EXPORTER.get_finished_spans() if span.name == "execute_tool python"]
+    assert [None, "_OTHER", "_OTHER"] == [dict(span.attributes or {}).get("error.type") for span in cells]
+    said = [str(dict(span.attributes or {})) for span in EXPORTER.get_finished_spans()]
+    for word in ("secret_plan", "secret_idea", "hunter2"):
+        assert asked == any(word in text for text in said), word
+
+
+async def test_a_run_that_fails_says_of_what() -> None:
+    class Broken(ScriptedModel):
+        async def stream(self, messages: Sequence[Message]) -> AsyncGenerator[ModelChunk, None]:
+            yield "text"
+            raise LookupError("secret")
+
+    async with AsyncPythonRuntime(sandbox=POLICY) as runtime:
+        with pytest.raises(LookupError):
+            await CaveAgent(Broken(["done"]), runtime).run("a task")
+    assert "LookupError" == one("invoke_agent")["error.type"]
+    assert "LookupError" == one("chat scripted")["error.type"]
+
+
+def test_a_span_may_end_while_another_thread_uses_it() -> None:
+    """A cell is over before the thread that began it has described it."""
+
+    class Racing(Span):
+        """Ends right after it was looked at."""
+
+        @property
+        def _span(self) -> object:
+            span, self.given = self.given, None
+            return span
+
+        @_span.setter
+        def _span(self, span: object) -> None:
+            self.given = span
+
+    def racing() -> Racing:
+        return Racing(trace.get_tracer("test").start_span("racing"))
+
+    assert racing().recording
+    racing().set("name", 1)
+    racing().content("name", "text")
+    with racing().current():
+        assert trace.get_current_span().is_recording()
 
 
 def test_a_trace_goes_on_where_another_process_has_begun_it(runtime: PythonRuntime) -> None:

@@ -157,12 +157,13 @@ class Run:
                 response.token_usage,
                 response.model_error,
             )
+        except BaseException as error:
+            for span in (self._chat, self._span):  # one that has ended is left as it is
+                span.end(type(error).__name__)
+            raise
         finally:
             flow.close()
-            try:
-                await self._close_stream()
-            finally:
-                self._span.end("Abandoned")  # does nothing for one that has come to its end
+            await self._close_stream()
 
     def _traced(self, task: str) -> Span:
         author = self._world.runtime.author
@@ -294,6 +295,7 @@ class Run:
         except Exception as error:
             if isinstance(error, CenoteError) or not self._world.catches:
                 raise
+            self._chat.end(type(error).__name__)
             await self._close_stream()
             return ModelFailed(ModelResponseError(f"{type(error).__name__}: {error}"), self._seconds())
         if isinstance(chunk, str):
@@ -302,6 +304,8 @@ class Run:
             return Thought(chunk.text)
         if isinstance(chunk, ModelTurn):
             self._turn_ended(chunk)
+        else:
+            self._chat.end(ModelResponseError.__name__)
         await self._close_stream()
         if isinstance(chunk, ModelTurn):
             refused = ending_of(chunk.finish_reason) is Ending.REFUSED

@@ -467,8 +467,9 @@ class RuntimeCore:
     def share(self, name: str, listener: Listener) -> None:
         """Queues a request for a copy that any runtime can have."""
         check_name(name, "variable")
-        span = begun(SHARE, {RUNTIME: self.name, VARIABLE: name})
+        span = begun(SHARE, {RUNTIME: self.name})
         if span.recording:
+            span.content(VARIABLE, name)
             listener = Traced(listener, span)
         with ended_if_raised(span):
             self.backend.share(name, listener)
