@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.gateway.test_gateway_server import SlowNodes
+from tests.gateway.world import User, World, refused
+from tests.waiting import until
 
-from cenote.gateway.metrics import PlatformMetrics
+from cenote.gateway.metrics import REQUESTS, PlatformMetrics
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
 from cenote_worker.counts import CELL_SECONDS, CELLS, RUNTIMES, Counts, Metric, Snapshot
@@ -103,6 +107,30 @@ def test_a_machine_of_another_version_breaks_nothing(metrics: PlatformMetrics) -
     assert ("of another kind",) not in labels
     seconds = value(metrics, CELL_SECONDS)
     assert len(CELL_SECONDS.buckets) + 1 == len(getattr(seconds, "ranges"))  # noqa: B009
+
+
+def test_each_call_is_counted_by_what_came_of_it(make_world: Callable[..., World]) -> None:
+    """Also where the client leaves, and where it is not known."""
+    gate = threading.Event()
+    nodes = SlowNodes(gate)
+    world = make_world(nodes=nodes)
+    acme = world.user("acme")
+    counts = world.stores.counts
+
+    def outcomes() -> dict[str, float]:
+        return {key[1]: total for key, total in counts.snapshot().totals.items() if key[0] == REQUESTS.name}
+
+    acme.describe()
+    until(lambda: outcomes() == {"ok": 1})
+    leaving = acme.creation("etl")
+    until(lambda: bool(nodes.made))
+    assert leaving.cancel()
+    until(lambda: outcomes() == {"ok": 1, "cancelled": 1})
+    gate.set()
+    refused(lambda: acme.creation("no name").result())
+    until(lambda: outcomes() == {"ok": 1, "cancelled": 1, "usage": 1})
+    refused(lambda: User(acme.address, "cnt_no_token", acme.tenant).describe())
+    until(lambda: outcomes() == {"ok": 1, "cancelled": 1, "usage": 1, "unauthenticated": 1})
 
 
 def test_deeds_of_an_earlier_version_have_no_counts() -> None:

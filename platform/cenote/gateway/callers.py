@@ -83,6 +83,9 @@ class Callers:
             with _traced(context, action), self._attendance.one(principal.tenant):
                 yield principal
             self._stores.counts.add(REQUESTS, "ok")
+        except asyncio.CancelledError:
+            self._stores.counts.add(REQUESTS, "cancelled")
+            raise
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
             told = public(error)
             self._stores.counts.add(REQUESTS, outcome_of(told))

@@ -50,8 +50,8 @@ _NANO: Final = 1e9
 REQUESTS: Final = Metric(
     "requests",
     "counter",
-    "Calls and streams of clients at the gateway that ended, by what came of them.",
-    {"outcome": ("ok", "unauthenticated", "quota", "rejected", "usage", "unavailable", "other")},
+    "Calls and streams of clients at the gateway that ended, by what came of them; cancelled: the client left.",
+    {"outcome": ("ok", "unauthenticated", "quota", "rejected", "usage", "unavailable", "cancelled", "other")},
 )
 TOKENS: Final = Metric(
     "tokens", "counter", "Tokens of models, by what spent them.", {"spender": ("teams", "jobs")}
