@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from collections.abc import Callable
 from importlib.metadata import version
 from typing import Final
@@ -11,6 +14,12 @@ from cenote_security.errors import UsageError
 from cenote_security.extras import importing
 
 TRACES: Final = "/v1/traces"
+
+PATIENCE: Final = 3.0
+"""Seconds that the end of a process waits for its last spans to be sent."""
+
+QUIET: Final = 60.0
+"""Seconds between two complaints of the exporter, which has one or more for each of its tries."""
 
 
 def check_collector(url: str) -> str:
@@ -38,8 +47,31 @@ def export_to(url: str, service: str) -> Callable[[], None]:
         from opentelemetry.sdk.resources import Resource
         from opentelemetry.sdk.trace import TracerProvider
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    logging.getLogger(OTLPSpanExporter.__module__).addFilter(_Seldom())
     resource = Resource.create({"service.name": service, "service.version": version("cenote")})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)))
     trace.set_tracer_provider(provider)
-    return provider.shutdown
+
+    def flush() -> None:
+        # Its own limit is half a minute, which is longer than what ends a service waits.
+        ending = threading.Thread(target=provider.shutdown, name="cenote-traces", daemon=True)
+        ending.start()
+        ending.join(PATIENCE)
+
+    return flush
+
+
+class _Seldom(logging.Filter):
+    """Lets one record pass, then none for a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._next = -float("inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:  # noqa: ARG002
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + QUIET
+        return True
