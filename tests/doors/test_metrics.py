@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
@@ -99,6 +100,21 @@ def test_steps_that_a_patch_runs_again_and_those_it_does_not(runtime: PythonRunt
     found = since(before)
     assert len(result.steps_rerun) == found[("steps_reexecuted",)] == 2
     assert 1 <= found[("steps_reused",)] == len(result.steps_reused)
+
+
+def test_steps_that_a_restored_state_runs_again(tmp_path: Path) -> None:
+    """What cannot be stored is made again: that is no further cell."""
+    policy = SandboxPolicy(preload=(), snapshots="none")
+    with PythonRuntime(store=tmp_path, name="r", sandbox=policy) as former:
+        former.execute("numbers = (number for number in range(5))")
+        former.execute("first = next(numbers)")
+        former.checkpoint()
+    before = THIS_PROCESS.snapshot()
+    with PythonRuntime.restore(tmp_path, "r", sandbox=policy) as restored:
+        assert "(0, 1)" == restored.execute("first, next(numbers)").value
+    found = since(before)
+    assert 2 == found[("steps_reexecuted",)]
+    assert 1 == found[("cells", "ok")]
 
 
 def test_a_jail_has_no_say_in_a_label(runtime: PythonRuntime) -> None:

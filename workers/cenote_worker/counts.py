@@ -92,7 +92,7 @@ KILLS: Final = Metric(
     "Cells that a limit, a signal or an exit has ended, by which.",
     {"reason": KILL_REASONS},
 )
-RERUN: Final = Metric("steps_reexecuted", "counter", "Steps that a patch, a build or a replay ran again.")
+RERUN: Final = Metric("steps_reexecuted", "counter", "Steps that a patch, a build or a restore ran again.")
 REUSED: Final = Metric("steps_reused", "counter", "Steps whose results were reused instead.")
 HOST_CALLS: Final = Metric(
     "host_calls",
@@ -181,7 +181,7 @@ class Snapshot:
 
 
 class Counts:
-    """Thread-safe. An entry costs less than a microsecond. Only what has happened has an entry."""
+    """Thread-safe. An entry costs about a microsecond. Only what has happened has an entry."""
 
     def __init__(self) -> None:
         self.began = time.time()
