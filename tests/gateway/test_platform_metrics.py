@@ -133,6 +133,28 @@ def test_each_call_is_counted_by_what_came_of_it(make_world: Callable[..., World
     until(lambda: outcomes() == {"ok": 1, "cancelled": 1, "usage": 1, "unauthenticated": 1})
 
 
+@pytest.mark.parametrize(("takes", "most"), [(0.1, 10), (100.0, 1)])
+def test_a_store_that_takes_long_to_look_through_is_looked_at_less(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch, takes: float, most: int
+) -> None:
+    """In ten minutes: what sweeps the platform has other things to do."""
+    now = 0.0
+    looks: list[float] = []
+
+    def sizes(_: Stores) -> dict[str, int]:
+        nonlocal now
+        looks.append(now)
+        now += takes
+        return {}
+
+    monkeypatch.setattr("cenote.gateway.metrics._sizes", sizes)
+    metrics = PlatformMetrics(stores, clock=lambda: now)
+    for _ in range(600):
+        metrics.look()
+        now += 1.0
+    assert most - 1 <= len(looks) <= most
+
+
 def test_deeds_of_an_earlier_version_have_no_counts() -> None:
     """Such a machine's process goes on under a newer gateway."""
     state = Batch(source="n1/1", first=1, deeds=()).__getstate__()

@@ -42,6 +42,9 @@ from cenote_worker.tenancy.deeds import Batch, CellDeed
 SIZED_FOR: Final = 60.0
 """Seconds for which folders are not looked through again."""
 
+SIZED_SHARE: Final = 0.02
+"""Of the time, at most, which goes into that: a store of millions of files takes a while."""
+
 MOST_SOURCES: Final = 10_000
 """Processes whose counts are remembered, with those that were there lately."""
 
@@ -121,7 +124,9 @@ def outcome_of(error: CenoteError) -> str:
 class PlatformMetrics:
     """Of one gateway. Thread-safe."""
 
-    def __init__(self, stores: Stores, *, by_tenant: bool = False) -> None:
+    def __init__(
+        self, stores: Stores, *, by_tenant: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
         """by_tenant: whether tenants are labels."""
         self._stores = stores
         self._counts = stores.counts
@@ -131,7 +136,8 @@ class PlatformMetrics:
         self._tasks: Counter[str] = Counter()
         self._sizes: Mapping[str, int] = {}
         self._lock = threading.Lock()
-        self._sized = -float("inf")
+        self._clock = clock
+        self._next_sizes = -float("inf")
         self.queues: dict[str, Callable[[], int]] = {"audit": lambda: stores.recorder.waiting}
         """What waits, by name."""
 
@@ -161,9 +167,10 @@ class PlatformMetrics:
             self._tasks = sum((sums.counts for sums in jobs.values()), Counter())
             self._spent["jobs"].found({job: (sums.tokens, sums.nanodollars) for job, sums in jobs.items()})
             self._spent["teams"].found(self._stores.teams.spent_of_all())
-            if time.monotonic() - self._sized >= SIZED_FOR:
+            if (began := self._clock()) >= self._next_sizes:
                 self._sizes = _sizes(self._stores)
-                self._sized = time.monotonic()
+                ended = self._clock()
+                self._next_sizes = ended + max(SIZED_FOR, (ended - began) / SIZED_SHARE)
 
     def _gauges(self) -> Iterator[Sample]:
         numbers, there = self._stores.runtimes.numbers(), self._machines.gauges()
