@@ -23,7 +23,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.waiting import until
 
-from cenote import connect
+from cenote import SandboxPolicy, connect
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UsageError
@@ -297,18 +297,28 @@ def collector() -> Iterator[str]:
 
 
 def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> None:
-    """What a client has begun: the cell is in it, and so are the calls at the gateway that it took."""
+    """What a client has begun: the cell is in it, and so are the calls at the gateway that it took. What a job runs
+    in a process of its own is a trace of its own.
+    """
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     with platform(tmp_path, "--otlp", collector) as world, world.client(world.ours) as client:
         headers = {"traceparent": f"00-{trace}-{parent}-01"}
         client.put("/v1/runtimes/etl", json={}, headers=headers).raise_for_status()
         cell = {"code": "x = 'secret'"}
         client.post("/v1/runtimes/etl/cells", json=cell, headers=headers).raise_for_status()
+        jobs = connect(world.address, world.ours).jobs
+        job = jobs.submit([{"code": "'secret'"}], sandbox=SandboxPolicy(preload=()))
+        assert ["succeeded"] == [result.status for result in job.results(follow=True)]
+        until(lambda: "job code" in {_cause(span) for span in Collector.spans})
     spans = {span.name: span for span in Collector.spans if trace == span.trace_id.hex()}
     assert {"execute_tool python", "cenote.gateway create"} <= {*spans}
     assert parent == spans["execute_tool python"].parent_span_id.hex()
     assert parent == spans["cenote.gateway create"].parent_span_id.hex()
-    assert "secret" not in str(spans)
+    assert "secret" not in str(Collector.spans)
+
+
+def _cause(span: Span) -> str:
+    return next((each.value.string_value for each in span.attributes if each.key == "cenote.step.cause"), "")
 
 
 def test_it_can_be_left_out(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from cenote_security.extras import importing
 
 TRACES: Final = "/v1/traces"
 
-PATIENCE: Final = 3.0
+PATIENCE: Final = 2.0
 """Seconds that the end of a process waits for its last spans to be sent."""
 
 QUIET: Final = 60.0

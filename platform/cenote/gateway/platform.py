@@ -167,8 +167,8 @@ def _orchestrators(options: PlatformOptions, works: Works) -> Orchestrators:
     if options.among_machines:
         from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
 
-        return RayOrchestrators(options.state, works, options.team_environment)
-    return ProcessOrchestrators(options.state, works, options.team_environment)
+        return RayOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
+    return ProcessOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
 
 
 def _end_works(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:

@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import Future
 
+from cenote.doors.otlp import export_to
 from cenote.gateway import logs
 from cenote.gateway.orchestrators.loops import WorkLoop, loop_of
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
@@ -22,14 +23,18 @@ def main(settings: str) -> int:
     logs.set_up(logging.WARNING)
     made: Future[WorkLoop] = Future()
     threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
+    given = OrchestratorSettings.from_json(settings)
+    flush = export_to(given.otlp, "cenote") if given.otlp else lambda: None
     try:
-        made.set_result(loop := loop_of(OrchestratorSettings.from_json(settings)))
+        made.set_result(loop := loop_of(given))
         loop.work()
     except SupersededError:
         return 0
     except CenoteError as error:
         log.error("%s", error)
         return 1
+    finally:
+        flush()
     return 0
 
 

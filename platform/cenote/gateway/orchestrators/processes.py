@@ -51,8 +51,11 @@ class ProcessOrchestrators:
         works: Works,
         environment: Collection[str] = (),
         places: Places | None = None,
+        otlp: str = "",
     ) -> None:
+        """otlp: where their traces go, if anywhere."""
         self._state = state
+        self._otlp = otlp
         self._works = works
         self._places = Places(works.share) if places is None else places
         self._granted: dict[str, threading.Event] = {}
@@ -168,7 +171,12 @@ class ProcessOrchestrators:
         """To its end. Whether it was told to make room."""
         address, authority = self._where
         settings = OrchestratorSettings(
-            state=self._state, kind=self._works.kind, work=work, address=address, authority=authority
+            state=self._state,
+            kind=self._works.kind,
+            work=work,
+            address=address,
+            authority=authority,
+            otlp=self._otlp,
         )
         with self._lock:
             if self._closing.is_set():
