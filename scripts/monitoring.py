@@ -75,6 +75,12 @@ PANELS: Final[tuple[tuple[str, str, str, str], ...]] = (
     ),
     ("Egress", f"sum(rate(cenote_egress_bytes_total{RATE}))", "bytes", "Bps"),
     ("Calls by outcome", f"sum by (outcome) (rate(cenote_requests_total{RATE}))", "{{outcome}}", "ops"),
+    (
+        "Refusals by quota",
+        "sum by (quota) (increase(cenote_quota_refusals_total[5m]))",
+        "{{quota}}",
+        "short",
+    ),
     ("Clients", "cenote_clients", "clients", "short"),
     ("Tokens of models", f"sum by (spender) (rate(cenote_tokens_total{RATE}))", "{{spender}}", "ops"),
     (

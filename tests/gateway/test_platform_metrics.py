@@ -13,9 +13,19 @@ from tests.gateway.world import User, World, refused
 from tests.waiting import until
 
 from cenote.gateway.metrics import REQUESTS, PlatformMetrics
+from cenote.gateway.quota import Quota
 from cenote.gateway.state_folder import StateFolder
 from cenote.gateway.stores import Stores
-from cenote_worker.counts import CELL_SECONDS, CELLS, RUNTIMES, Counts, Metric, Snapshot
+from cenote_worker.counts import (
+    CELL_SECONDS,
+    CELLS,
+    QUOTA_REFUSALS,
+    RUNTIMES,
+    Counts,
+    Metric,
+    Snapshot,
+    keys_of,
+)
 from cenote_worker.tenancy.deeds import Batch
 
 
@@ -153,6 +163,28 @@ def test_a_store_that_takes_long_to_look_through_is_looked_at_less(
         metrics.look()
         now += 1.0
     assert most - 1 <= len(looks) <= most
+
+
+def test_refusals_by_quotas_are_counted_where_they_are_decided(world: World) -> None:
+    """By quota, once each: the gateway's own, and those that machines count."""
+    acme = world.user("acme")
+    world.stores.quotas.set_limit(acme.tenant, Quota.RUNTIMES, 1)
+    world.stores.quotas.set_limit(acme.tenant, Quota.CELLS, 0)
+    line = acme.line(acme.create("etl"))
+    line.welcome()
+
+    def refusals() -> dict[str, float]:
+        totals = world.stores.counts.snapshot().totals
+        return {key[1]: total for key, total in totals.items() if key[0] == QUOTA_REFUSALS.name}
+
+    refused(lambda: acme.create("another"))
+    until(lambda: refusals() == {"runtimes": 1})
+    assert line.answer(line.cell("1")).HasField("failure")
+    until(lambda: refusals() == {"runtimes": 1, "cells": 1})
+
+
+def test_all_quotas_are_labels() -> None:
+    assert {*Quota, "streams"} == {quota for (quota,) in keys_of(QUOTA_REFUSALS)}
 
 
 def test_deeds_of_an_earlier_version_have_no_counts() -> None:

@@ -127,6 +127,12 @@ EGRESS: Final = Metric(
 EGRESS_BYTES: Final = Metric(
     "egress_bytes", "counter", "Bytes of the connections that were allowed, both ways."
 )
+QUOTA_REFUSALS: Final = Metric(
+    "quota_refusals",
+    "counter",
+    "What a tenant's quota did not allow, by quota; streams: calls of a tenant that are open at once.",
+    {"quota": ("runtimes", "memory", "cpus", "cells", "stored", "teams", "jobs", "streams")},
+)
 
 RUNTIMES: Final = Metric(
     "runtimes",
@@ -152,6 +158,7 @@ OF_RUNTIMES: Final = (
     FORK_SECONDS,
     EGRESS,
     EGRESS_BYTES,
+    QUOTA_REFUSALS,
 )
 """Counted where runtimes are hosted."""
 

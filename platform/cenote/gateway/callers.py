@@ -15,7 +15,7 @@ from cenote.gateway.answers import public
 from cenote.gateway.attendance import Attendance
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.errors import AuditUnavailableError
-from cenote.gateway.metrics import REQUESTS, outcome_of
+from cenote.gateway.metrics import REQUESTS, count_refusal
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
@@ -69,7 +69,7 @@ class Callers:
             self._principal.set(await self._authenticated(metadata))
         except Exception as error:
             told = public(error)
-            self._stores.counts.add(REQUESTS, outcome_of(told))
+            count_refusal(self._stores.counts, told)
             raise told from error
 
     @asynccontextmanager
@@ -88,7 +88,7 @@ class Callers:
             raise
         except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
             told = public(error)
-            self._stores.counts.add(REQUESTS, outcome_of(told))
+            count_refusal(self._stores.counts, told)
             self._note(principal, action, told)
             await refuse(context, told)
 

@@ -81,9 +81,9 @@ class LocalNodes:
     ) -> None:
         self._key = key
         self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
-        self._quotas = MachineQuotas()
-        self._quotas.states = self._states_of
         self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
+        self._quotas = MachineQuotas(counts=self._trail.counts)
+        self._quotas.states = self._states_of
         self._references = LocalReferences(
             room, quotas=self._quotas, spill=None if disk is None else ValueDisk(disk).write
         )

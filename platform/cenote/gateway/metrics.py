@@ -30,6 +30,7 @@ from cenote_worker.counts import (
     CLIENTS,
     DURABLE,
     OF_RUNTIMES,
+    QUOTA_REFUSALS,
     RUNTIMES,
     Counts,
     Key,
@@ -38,6 +39,7 @@ from cenote_worker.counts import (
     keys_of,
 )
 from cenote_worker.tenancy.deeds import Batch, CellDeed
+from cenote_worker.tenancy.shared_quota import SharedQuota
 
 SIZED_FOR: Final = 60.0
 """Seconds for which folders are not looked through again."""
@@ -116,9 +118,11 @@ _OUTCOMES: Final = (
 )
 
 
-def outcome_of(error: CenoteError) -> str:
-    """Of REQUESTS."""
-    return next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "other")
+def count_refusal(counts: Counts, error: CenoteError) -> None:
+    """Of a call that came to nothing. What machines decide, they count."""
+    counts.add(REQUESTS, next((outcome for kind, outcome in _OUTCOMES if isinstance(error, kind)), "other"))
+    if isinstance(error, QuotaExceededError) and error.quota not in [*SharedQuota]:
+        counts.add(QUOTA_REFUSALS, error.quota)
 
 
 class PlatformMetrics:

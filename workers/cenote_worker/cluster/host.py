@@ -114,7 +114,7 @@ class RuntimeHost:
         self._binding: set[str] = set()
         self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
         self._trail = Trail(f"{node}/{secrets.token_hex(8)}")
-        self._quotas = MachineQuotas(folder / QUOTAS)
+        self._quotas = MachineQuotas(folder / QUOTAS, self._trail.counts)
         self._quotas.states = self._states_of
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
