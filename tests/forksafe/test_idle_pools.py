@@ -21,6 +21,15 @@ tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
 tokenizer.train_from_iterator(['hello world'] * 200, trainers.BpeTrainer(vocab_size=60))
 """
 
+_SLOW_FORKS = """
+import ctypes, functools, signal
+signal.signal(signal.SIGALRM, lambda *_: None)
+signal.setitimer(signal.ITIMER_REAL, 0.02, 0.02)
+hold = ctypes.CFUNCTYPE(None)(functools.partial(ctypes.PyDLL(None).usleep, 150_000))
+ctypes.CDLL(None).__register_atfork(hold, None, None, None)
+"""
+"""Each fork keeps the interpreter to itself for longer than any thread of a pool sleeps: one asks for it by then."""
+
 POOLS = {
     "executor": (_EXECUTOR, "list(pool.map(abs, [-1, 2]))", "[1, 2]"),
     "executor of an event loop": ("import asyncio", "await asyncio.to_thread(abs, -1)", "1"),
@@ -74,6 +83,31 @@ def test_a_crash_costs_one_cell_beside_a_pool_that_waits(runtime: PythonRuntime,
         assert kept == value(runtime, "kept")
         value(runtime, "between = object()")  # of which a copy is made, too
         assert expected == value(runtime, use)
+
+
+@pytest.mark.parametrize("kind", ["executor", "pool of threads"])
+def test_a_copy_is_made_while_a_thread_asks_for_the_interpreter(runtime: PythonRuntime, kind: str) -> None:
+    """Threads that wait are awake now and then: for a signal, or to look at the pool. Its lock is not theirs then."""
+    make, use, expected = POOLS[kind]
+    assert expected == value(runtime, f"{make}\n{_SLOW_FORKS}\n{use}")
+    for kept in ("7", "8"):
+        value(runtime, f"kept = {kept}")
+        crash(runtime)
+        assert kept == value(runtime, "kept")
+        assert expected == value(runtime, use)
+
+
+def test_hooks_of_forks_run_at_the_users_own_alone(runtime: PythonRuntime) -> None:
+    """Also beside a pool, where the interpreter is made ready for a fork."""
+    make, use, _ = POOLS["executor"]
+    kinds = ("before", "after_in_child", "after_in_parent")
+    hooks = ", ".join(f"{kind}=lambda: ran.append({number})" for number, kind in enumerate(kinds, 1))
+    value(runtime, f"{make}\n{use}\nimport os\nran = []\nos.register_at_fork({hooks})")
+    value(runtime, "kept = 7")
+    crash(runtime)
+    assert "[]" == value(runtime, "ran")
+    fork = "if not (child := os.fork()): os._exit(sum(ran))\nos.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), ran"
+    assert "(3, [1, 3])" == value(runtime, fork)
 
 
 @pytest.mark.parametrize(

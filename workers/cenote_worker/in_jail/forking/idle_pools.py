@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
 
-from cenote_worker.in_jail.forking.pools_unsafe import forget_threads
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.tracking.own_modules import is_of_library
 
@@ -81,7 +80,6 @@ class IdlePools:
     def part(self) -> None:
         """In a copy, which has none of these threads: Python is not to wait for them."""
         if self.threads:
-            forget_threads()
             _after_fork()
 
     def renew(self) -> tuple[str, ...]:

@@ -12,17 +12,6 @@ from cenote_worker.in_jail.pristine import BUILTINS
 __builtins__ = BUILTINS
 
 _libc = ctypes.CDLL(None)
-_python = ctypes.pythonapi
-for _name, _result, *_arguments in (
-    ("PyInterpreterState_Get", ctypes.c_void_p),
-    ("PyThreadState_Get", ctypes.c_void_p),
-    ("PyInterpreterState_ThreadHead", ctypes.c_void_p, ctypes.c_void_p),
-    ("PyThreadState_Next", ctypes.c_void_p, ctypes.c_void_p),
-    ("PyThreadState_Clear", None, ctypes.c_void_p),
-    ("PyThreadState_Delete", None, ctypes.c_void_p),
-):
-    _function = getattr(_python, _name)
-    _function.restype, _function.argtypes = _result, _arguments
 
 
 class _LibraryInfo(ctypes.Structure):
@@ -39,22 +28,6 @@ _OPENBLAS = "openblas"
 _OMP_PAUSE_HARD = 2
 _OPENBLAS_CALLS = ("blas_thread_shutdown_", "blas_thread_shutdown_64_")
 """Not in its header, but exported; it is what OpenBLAS itself calls before each fork of its process."""
-
-
-def forget_threads() -> None:
-    """In a copy, which has one thread: what the interpreter knows of all others goes, as after its own fork.
-
-    That also runs the hooks of `os.register_at_fork`, which are a user's, and may do anything.
-    """
-    own = _python.PyThreadState_Get()
-    state, others = _python.PyInterpreterState_ThreadHead(_python.PyInterpreterState_Get()), []
-    while state:
-        if state != own:
-            others.append(state)
-        state = _python.PyThreadState_Next(state)
-    for each in others:
-        _python.PyThreadState_Clear(each)
-        _python.PyThreadState_Delete(each)
 
 
 def pause() -> None:

@@ -16,6 +16,7 @@ from functools import partial
 
 from cenote_security.walls import libc_unsafe as libc
 from cenote_worker.in_jail.forking.native_threads import is_alone
+from cenote_worker.in_jail.forking.threaded_fork_unsafe import fork_from_threads
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.snapshots.line import Message, hear, say
@@ -32,7 +33,7 @@ def fork_beside() -> int | None:
     if is_alone():
         return libc.sibling_fork() or None
     here, there = os.pipe2(os.O_CLOEXEC)
-    between = libc.bare_fork()
+    between = fork_from_threads()
     if between == 0:
         copy = libc.bare_fork()
         if copy == 0:
