@@ -98,6 +98,15 @@ def begun(name: str, attributes: Mapping[str, Attribute | None]) -> Span:
     return Span(tracer.start_span(name, attributes=given))
 
 
+def current_trace() -> str:
+    """The id of the trace that is current in this context, in hex; empty without one."""
+    api: Any = sys.modules.get("opentelemetry.trace")
+    if api is None:
+        return ""
+    context = api.get_current_span().get_span_context()
+    return f"{context.trace_id:032x}" if context.is_valid else ""
+
+
 def captures_content() -> bool:
     return os.environ.get(CONTENT_VARIABLE, "").strip().lower() in ("1", "true")
 

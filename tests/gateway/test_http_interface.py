@@ -29,12 +29,19 @@ from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UsageError
 
 
-def cenote(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command of a user with a folder of their own."""
+COMMAND = (sys.executable, "-m", "cenote.cli.main")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a user with a folder of their own."""
     own = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG")}
-    given = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
-    command = [sys.executable, "-m", "cenote.cli.main", *words]
-    return subprocess.run(command, env=given | own, capture_output=True, text=True, timeout=100)
+    return {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")} | own
+
+
+def cenote(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(folder), capture_output=True, text=True, timeout=100
+    )
 
 
 @dataclass(frozen=True)
@@ -301,7 +308,8 @@ def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> N
     in a process of its own is a trace of its own.
     """
     trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
-    with platform(tmp_path, "--otlp", collector) as world, world.client(world.ours) as client:
+    words = ("--otlp", collector, "--log-json")
+    with platform(tmp_path, *words) as world, world.client(world.ours) as client:
         headers = {"traceparent": f"00-{trace}-{parent}-01"}
         client.put("/v1/runtimes/etl", json={}, headers=headers).raise_for_status()
         cell = {"code": "x = 'secret'"}
@@ -315,6 +323,26 @@ def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> N
     assert parent == spans["execute_tool python"].parent_span_id.hex()
     assert parent == spans["cenote.gateway create"].parent_span_id.hex()
     assert "secret" not in str(Collector.spans)
+    (log,) = tmp_path.rglob("platform.log")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert "the platform is ready" in [event["event"] for event in events]
+
+
+def test_the_log_of_a_platform_in_the_foreground_is_json_too(tmp_path: Path) -> None:
+    """On standard error, for what collects the logs of services."""
+    words = ("up", "--foreground", "--without-ray", "--port", "0", "--no-http", "--log-json")
+    with subprocess.Popen(
+        [*COMMAND, *words],
+        env=environment(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        process.terminate()
+        events = [json.loads(line)["event"] for line in (first, *process.stderr)]
+    assert "the platform is ready" in events
 
 
 def _cause(span: Span) -> str:
@@ -335,6 +363,7 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
         ({"http": "0.0.0.0:8480"}, "add --tls"),
         ({"otlp": "localhost:4318"}, "a collector is at a URL"),
         ({"otlp": "http://"}, "a collector is at a URL"),
+        ({"otlp": "https://key:secret@collector.example"}, "OTEL_EXPORTER_OTLP_HEADERS"),
     ],
 )
 def test_wrong_options(tmp_path: Path, given: dict[str, object], said: str) -> None:

@@ -23,7 +23,9 @@ QUIET: Final = 60.0
 
 
 def check_collector(url: str) -> str:
-    """The place of its traces. Raises UsageError for what is no URL."""
+    """The place of its traces. Raises UsageError for what is no URL, and for a password, which any list of processes
+    would show.
+    """
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -31,6 +33,10 @@ def check_collector(url: str) -> str:
         known = False
     if not known:
         raise UsageError(f"a collector is at a URL such as http://localhost:4318, not {url!r:.200}")
+    if parts.username is not None or parts.password is not None:
+        raise UsageError(
+            "the URL of a collector has no name and password; put them into OTEL_EXPORTER_OTLP_HEADERS"
+        )
     return urlunsplit(parts) if parts.path.strip("/") else urlunsplit(parts._replace(path=TRACES))
 
 

@@ -19,7 +19,7 @@ from cenote.gateway.metrics import REQUESTS, count_refusal
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
-from cenote.tracing import begun, continued
+from cenote.tracing import Span, begun, continued
 from cenote_security.errors import (
     CenoteError,
     QuotaExceededError,
@@ -39,14 +39,14 @@ _ON_RECORD = (RejectedError, UnknownRuntimeError)
 
 
 @contextmanager
-def _traced(context: Context, action: str) -> Iterator[None]:
+def _traced(context: Context, action: str) -> Iterator[Span]:
     """Of a call whose client traces, or of any where this platform does."""
     metadata = context.invocation_metadata() or ()
     with (
         continued({name: text for name, text in metadata if isinstance(text, str)}),
-        begun(f"cenote.gateway {action}", {}).whole(),
+        begun(f"cenote.gateway {action}", {}).whole() as span,
     ):
-        yield
+        yield span
 
 
 class Callers:
@@ -78,19 +78,21 @@ class Callers:
 
         action: what the audit log calls it.
         """
-        principal = self._principal.get()
-        try:
-            with _traced(context, action), self._attendance.one(principal.tenant):
-                yield principal
-            self._stores.counts.add(REQUESTS, "ok")
-        except asyncio.CancelledError:
-            self._stores.counts.add(REQUESTS, "cancelled")
-            raise
-        except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
-            told = public(error)
-            count_refusal(self._stores.counts, told)
-            self._note(principal, action, told)
-            await refuse(context, told)
+        principal, counts = self._principal.get(), self._stores.counts
+        with _traced(context, action) as span:
+            try:
+                with self._attendance.one(principal.tenant):
+                    yield principal
+                counts.add(REQUESTS, "ok")
+            except asyncio.CancelledError:
+                counts.add(REQUESTS, "cancelled")
+                raise
+            except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
+                told = public(error)
+                span.end(type(told).__name__)
+                count_refusal(counts, told)
+                self._note(principal, action, told)
+                await refuse(context, told)
 
     async def barred(self, context: Context) -> NoReturn:
         """Waits until the token of a call is not good any more. Raises NotAuthenticatedError then."""

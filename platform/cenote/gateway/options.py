@@ -154,6 +154,10 @@ class PlatformOptions(Options):
         help="count cells and their processor time by tenant, too, with the tenants' names as labels in /metrics",
     )
 
+    log_json: bool = option(
+        False, flag="log-json", help="write the log as JSON, an object on a line for each event"
+    )
+
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""
         known = fields(self)

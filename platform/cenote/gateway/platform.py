@@ -168,7 +168,9 @@ def _orchestrators(options: PlatformOptions, works: Works) -> Orchestrators:
         from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
 
         return RayOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
-    return ProcessOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
+    return ProcessOrchestrators(
+        options.state, works, options.team_environment, otlp=options.otlp, log_json=options.log_json
+    )
 
 
 def _end_works(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:

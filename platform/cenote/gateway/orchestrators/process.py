@@ -20,10 +20,10 @@ log = logging.getLogger("cenote.orchestrators")
 
 def main(settings: str) -> int:
     """Its exit status. It is started again as long as there is something to do."""
-    logs.set_up(logging.WARNING)
+    given = OrchestratorSettings.from_json(settings)
+    logs.set_up(logging.WARNING, as_json=given.log_json)
     made: Future[WorkLoop] = Future()
     threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
-    given = OrchestratorSettings.from_json(settings)
     flush = export_to(given.otlp, "cenote") if given.otlp else lambda: None
     try:
         made.set_result(loop := loop_of(given))

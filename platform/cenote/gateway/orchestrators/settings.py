@@ -14,7 +14,7 @@ from cenote.gateway.state_folder import StateFolder
 class OrchestratorSettings:
     """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
 
-    state: the platform's folder. otlp: where traces go, if anywhere. No secret is in it.
+    state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. No secret is in it.
     """
 
     state: StateFolder
@@ -23,6 +23,7 @@ class OrchestratorSettings:
     address: str
     authority: str = ""
     otlp: str = ""
+    log_json: bool = False
 
     def to_json(self) -> str:
         return json.dumps(
@@ -33,6 +34,7 @@ class OrchestratorSettings:
                 "address": self.address,
                 "authority": self.authority,
                 "otlp": self.otlp,
+                "log_json": self.log_json,
             }
         )
 
@@ -46,5 +48,7 @@ class OrchestratorSettings:
             work=given["work"],
             address=given["address"],
             authority=given["authority"],
-            otlp=given.get("otlp", ""),  # what Ray starts again may have been told by an earlier version
+            # What Ray starts again may have been told by an earlier version.
+            otlp=given.get("otlp", ""),
+            log_json=given.get("log_json", False),
         )
