@@ -21,13 +21,12 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 from cenote import SandboxPolicy, connect
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UsageError
-
 
 COMMAND = (sys.executable, "-m", "cenote.cli.main")
 
@@ -339,7 +338,10 @@ def test_the_log_of_a_platform_in_the_foreground_is_json_too(tmp_path: Path) -> 
         text=True,
     ) as process:
         assert process.stderr is not None
+        late = threading.Timer(PATIENCE, process.terminate)
+        late.start()
         first = process.stderr.readline()
+        late.cancel()
         process.terminate()
         events = [json.loads(line)["event"] for line in (first, *process.stderr)]
     assert "the platform is ready" in events
