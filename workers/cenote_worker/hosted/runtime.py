@@ -73,7 +73,7 @@ class HostedRuntime:
         """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
 
         name: what errors call it. legacy: what is left to another process that takes it over. history: where its
-        steps are written down; in memory by default. counts: of its process; by default nobody reads them.
+        steps are written down; in memory by default. counts: of its process; by default of this runtime alone.
         """
         self.name = name
         self._pid = os.getpid()

@@ -26,7 +26,7 @@ class Trail:
     def __init__(self, source: str, room: int = ROOM) -> None:
         self.source = source
         self.counts = Counts()
-        """Of the same process: whoever reads deeds gets these too."""
+        """Of the same process. They go out with the deeds."""
         self._room = room
         self._lock = threading.Lock()
         self._deeds: deque[Deed] = deque()
