@@ -95,6 +95,7 @@ dependencies: environment-check
 generated: environment-check
 	$(BIN)/python scripts/generate_protos.py --check
 	$(BIN)/python scripts/option_tables.py --check
+	$(BIN)/python scripts/monitoring.py --check
 
 IMAGE := .venv-image
 

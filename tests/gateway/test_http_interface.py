@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import socket
 import ssl
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import httpx
 import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from tests.doors.browser import Browser
+from tests.waiting import PATIENCE, until
 
-from cenote import connect
+from cenote import SandboxPolicy, connect
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
 from cenote_security.errors import UsageError
 
+COMMAND = (sys.executable, "-m", "cenote.cli.main")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Of a user with a folder of their own."""
+    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG")}
+    return {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")} | own
+
 
 def cenote(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """The command of a user with a folder of their own."""
-    own = {f"XDG_{name}_HOME": str(folder / name) for name in ("STATE", "CONFIG")}
-    given = {name: text for name, text in os.environ.items() if not name.startswith("CENOTE_")}
-    command = [sys.executable, "-m", "cenote.cli.main", *words]
-    return subprocess.run(command, env=given | own, capture_output=True, text=True, timeout=100)
+    return subprocess.run(
+        [*COMMAND, *words], env=environment(folder), capture_output=True, text=True, timeout=100
+    )
 
 
 @dataclass(frozen=True)
@@ -46,6 +59,10 @@ class World:
         headers = {"Authorization": f"Bearer {token}"}
         verify = ssl.create_default_context(cafile=self.authority) if self.authority else True
         return httpx.Client(base_url=self.http, headers=headers, timeout=60, trust_env=False, verify=verify)
+
+    def operator(self) -> httpx.Client:
+        """With the token that may see the machines."""
+        return self.client((self.folder / "CONFIG" / "cenote" / "token").read_text().strip())
 
 
 @contextmanager
@@ -105,7 +122,7 @@ def test_a_tenant_sees_nothing_of_another_s(ours: httpx.Client, theirs: httpx.Cl
     assert 404 == theirs.delete("/v1/runtimes/mine").status_code
     theirs.put("/v1/runtimes/mine", json={}).raise_for_status()  # another one, of the same name
     assert not theirs.post("/v1/runtimes/mine/cells", json={"code": "secret"}).json()["success"]
-    assert 'state="ready"} 1' in theirs.get("/metrics").text
+    assert 'state="ready"} 1.0' in theirs.get("/metrics").text
     sandbox = ours.post("/sandboxes", json={"templateID": "base"}, headers=_key(ours)).json()["sandboxID"]
     assert 404 == theirs.get(f"/sandboxes/{sandbox}", headers=_key(theirs)).status_code
     assert [] == theirs.get("/v2/sandboxes", headers=_key(theirs)).json()
@@ -176,16 +193,64 @@ def test_probes_need_no_token(world: World) -> None:
         assert 200 == client.get("/readyz").status_code
 
 
+def metrics(client: httpx.Client) -> dict[str, float]:
+    """Values by series, as the text has them."""
+    lines = (line for line in client.get("/metrics").text.splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
 def test_metrics_are_those_of_the_token(world: World, ours: httpx.Client) -> None:
-    """In the format of Prometheus: of the tenant, and of the machines for who may see them."""
+    """In the format of Prometheus: of the tenant, and of all for who may see the machines."""
     said = ours.get("/metrics")
     assert "text/plain; version=0.0.4; charset=utf-8" == said.headers["content-type"]
     lines = said.text.splitlines()
-    assert 'cenote_runtimes{state="lost"} 0' in lines
-    assert "cenote_ready 1" in lines
-    operator = (world.folder / "CONFIG" / "cenote" / "token").read_text().strip()
-    with world.client(operator) as client:
-        assert 'cenote_node_up{node="local"} 1' in client.get("/metrics").text.splitlines()
+    assert 'cenote_runtimes{state="lost"} 0.0' in lines
+    assert "cenote_ready 1.0" in lines
+    assert {"ready", "build_info", "runtimes", "clients"} == {
+        line.split()[2].removeprefix("cenote_") for line in lines if line.startswith("# TYPE")
+    }
+    with world.operator() as client:
+        assert 1 == metrics(client)['cenote_node_up{node="local"}']
+        kind = client.get("/metrics", headers={"Accept": "application/openmetrics-text"}).headers[
+            "content-type"
+        ]
+        assert kind.startswith("application/openmetrics-text")
+
+
+def test_what_runs_on_the_platform_is_counted(world: World, ours: httpx.Client, theirs: httpx.Client) -> None:
+    """Of all tenants together, by what became of it; a tenant's own token sees nothing of that."""
+    with world.operator() as client:
+        before = metrics(client)
+        for tenant in (ours, theirs):
+            tenant.put("/v1/runtimes/counted", json={}).raise_for_status()
+            tenant.post("/v1/runtimes/counted/cells", json={"code": "x = 1"}).raise_for_status()
+        ours.post("/v1/runtimes/counted/cells", json={"code": "1 / 0"})
+        ours.post("/v1/runtimes/counted/forks", json={"name": "branch"}).raise_for_status()
+        wanted = {
+            'cenote_cells_total{outcome="ok"}': 2,
+            'cenote_cells_total{outcome="failed"}': 1,
+            "cenote_cell_duration_seconds_count": 3,
+            "cenote_forks_total": 1,
+            'cenote_runtimes{state="ready"}': 3,
+        }
+
+        def more() -> dict[str, float]:
+            now = metrics(client)
+            return {name: now[name] - before[name] for name in wanted}
+
+        until(lambda: more() == wanted)
+        now = metrics(client)
+        assert now['cenote_requests_total{outcome="ok"}'] > before['cenote_requests_total{outcome="ok"}']
+        assert 0 < now['cenote_state_bytes{part="records"}']
+        assert 0 == now['cenote_queue_depth{queue="starts"}']
+        assert not [name for name in now if "tenant=" in name]
+        for tenant, name in ((ours, "counted"), (theirs, "counted"), (ours, "branch")):
+            tenant.delete(f"/v1/runtimes/{name}").raise_for_status()
+        until(
+            lambda: (
+                metrics(client)['cenote_runtimes{state="ready"}'] == before['cenote_runtimes{state="ready"}']
+            )
+        )
 
 
 @pytest.mark.parametrize(("name", "value"), [("Host", "evil.example"), ("Origin", "https://evil.example")])
@@ -219,6 +284,99 @@ def test_tls_is_that_of_grpc(tmp_path: Path) -> None:
                 stranger.get(f"{world.http.replace('https', 'http')}/healthz")
 
 
+def test_tenants_are_labels_where_the_operator_wants_that(tmp_path: Path) -> None:
+    """By name, for what a tenant's cells were and took."""
+    with platform(tmp_path, "--metrics-tenants") as world, world.client(world.ours) as client:
+        client.put("/v1/runtimes/etl", json={}).raise_for_status()
+        client.post("/v1/runtimes/etl/cells", json={"code": "x = 1"}).raise_for_status()
+        with world.operator() as operator:
+            until(lambda: metrics(operator).get('cenote_tenant_cells_total{tenant="ours"}') == 1)
+            assert 'cenote_tenant_cpu_seconds_total{tenant="ours"}' in metrics(operator)
+
+
+class Collector(BaseHTTPRequestHandler):
+    """Takes spans, as a collector of OpenTelemetry does."""
+
+    spans: ClassVar[list[Span]] = []
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers.get("content-encoding") == "gzip":
+            body = gzip.decompress(body)
+        request = ExportTraceServiceRequest.FromString(body)
+        assert "/v1/traces" == self.path
+        self.spans += [
+            span for each in request.resource_spans for scope in each.scope_spans for span in scope.spans
+        ]
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+@pytest.fixture
+def collector() -> Iterator[str]:
+    """Its URL."""
+    Collector.spans.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_a_trace_goes_through_http_and_grpc(tmp_path: Path, collector: str) -> None:
+    """What a client has begun: the cell is in it, and so are the calls at the gateway that it took. What a job runs
+    in a process of its own is a trace of its own.
+    """
+    trace, parent = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    words = ("--otlp", collector, "--log-json")
+    with platform(tmp_path, *words) as world, world.client(world.ours) as client:
+        headers = {"traceparent": f"00-{trace}-{parent}-01"}
+        client.put("/v1/runtimes/etl", json={}, headers=headers).raise_for_status()
+        cell = {"code": "x = 'secret'"}
+        client.post("/v1/runtimes/etl/cells", json=cell, headers=headers).raise_for_status()
+        jobs = connect(world.address, world.ours).jobs
+        job = jobs.submit([{"code": "'secret'"}], sandbox=SandboxPolicy(preload=()))
+        assert ["succeeded"] == [result.status for result in job.results(follow=True)]
+        until(lambda: "job code" in {_cause(span) for span in Collector.spans})
+    spans = {span.name: span for span in Collector.spans if trace == span.trace_id.hex()}
+    assert {"execute_tool python", "cenote.gateway create"} <= {*spans}
+    assert parent == spans["execute_tool python"].parent_span_id.hex()
+    assert parent == spans["cenote.gateway create"].parent_span_id.hex()
+    assert "secret" not in str(Collector.spans)
+    (log,) = tmp_path.rglob("platform.log")
+    events = [json.loads(line) for line in log.read_text().splitlines()]
+    assert "the platform is ready" in [event["event"] for event in events]
+
+
+def test_the_log_of_a_platform_in_the_foreground_is_json_too(tmp_path: Path) -> None:
+    """On standard error, for what collects the logs of services."""
+    words = ("up", "--foreground", "--without-ray", "--port", "0", "--no-http", "--log-json")
+    with subprocess.Popen(
+        [*COMMAND, *words],
+        env=environment(tmp_path),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        late = threading.Timer(PATIENCE, process.terminate)
+        late.start()
+        first = process.stderr.readline()
+        late.cancel()
+        process.terminate()
+        events = [json.loads(line)["event"] for line in (first, *process.stderr)]
+    assert "the platform is ready" in events
+
+
+def _cause(span: Span) -> str:
+    return next((each.value.string_value for each in span.attributes if each.key == "cenote.step.cause"), "")
+
+
 def test_it_can_be_left_out(tmp_path: Path) -> None:
     with platform(tmp_path, "--no-http") as world:
         assert "" == world.http
@@ -231,6 +389,9 @@ def test_it_can_be_left_out(tmp_path: Path) -> None:
         ({"http": "localhost:70000"}, "http is HOST:PORT"),
         ({"http": "localhost:0", "no_http": True}, "do not go together"),
         ({"http": "0.0.0.0:8480"}, "add --tls"),
+        ({"otlp": "localhost:4318"}, "a collector is at a URL"),
+        ({"otlp": "http://"}, "a collector is at a URL"),
+        ({"otlp": "https://key:secret@collector.example"}, "OTEL_EXPORTER_OTLP_HEADERS"),
     ],
 )
 def test_wrong_options(tmp_path: Path, given: dict[str, object], said: str) -> None:

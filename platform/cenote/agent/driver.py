@@ -54,6 +54,21 @@ from cenote.models import Message, Model
 from cenote.models.base import close, reasoned
 from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
 from cenote.models.turn import Ending, ModelTurn, ReasonedChunk, ReasoningDelta, ending_of
+from cenote.trace_names import (
+    AGENT_NAME,
+    CHAT,
+    FINISH_REASONS,
+    INPUT_MESSAGES,
+    INPUT_TOKENS,
+    INVOKE_AGENT,
+    MODEL,
+    OPERATION,
+    OUTPUT_MESSAGES,
+    OUTPUT_TOKENS,
+    STEPS,
+    STOP_REASON,
+)
+from cenote.tracing import NO_SPAN, Span, begun
 from cenote_security.errors import CenoteError, RejectedError, UnavailableError, UsageError
 from cenote_worker.results import ExecutionResult
 
@@ -99,11 +114,13 @@ class Run:
         self._world = world
         self._stream: AsyncIterator[ReasonedChunk] | None = None
         self._started = self._turn_started = 0.0
+        self._span = self._chat = NO_SPAN
         self.response: AgentResponse | None = None
 
     async def events(self, task: str) -> AsyncGenerator[Event, None]:
         """What happens. Closing this ends the model call; cancelling it also ends the cell that runs."""
         self._started = time.monotonic()
+        self._span = self._traced(task)
         flow = self._core.run(task, datetime.now(), self._name())
         happening: Happening | None = None
         late = False
@@ -121,11 +138,18 @@ class Run:
                     yield command.event
                     continue
                 try:
-                    happening = await self._in_time(command)
+                    with self._span.current():
+                        happening = await self._in_time(command)
                 except _RunTimeOverError:
                     late = True
             elapsed = time.monotonic() - self._started
             self.response = response = replace(response, elapsed=elapsed)
+            self._span.set(STOP_REASON, str(response.stop_reason.value))
+            self._span.set(STEPS, response.steps_taken)
+            self._span.set(INPUT_TOKENS, response.token_usage.prompt)
+            self._span.set(OUTPUT_TOKENS, response.token_usage.completion)
+            self._span.content(OUTPUT_MESSAGES, response.content)
+            self._span.end()
             yield StoppedEvent(
                 response.stop_reason,
                 response.steps_taken,
@@ -133,9 +157,34 @@ class Run:
                 response.token_usage,
                 response.model_error,
             )
+        except BaseException as error:
+            for span in (self._chat, self._span):  # one that has ended is left as it is
+                span.end(type(error).__name__)
+            raise
         finally:
             flow.close()
             await self._close_stream()
+
+    def _traced(self, task: str) -> Span:
+        author = self._world.runtime.author
+        attributes = {OPERATION: INVOKE_AGENT, AGENT_NAME: author, MODEL: _name_of(self._world.model)}
+        span = begun(f"{INVOKE_AGENT} {author}".rstrip(), attributes)
+        span.content(INPUT_MESSAGES, task)
+        return span
+
+    def _turn_began(self, model: Model, messages: tuple[Message, ...]) -> None:
+        name = _name_of(model)
+        self._chat = begun(f"{CHAT} {name}", {OPERATION: CHAT, MODEL: name})
+        if messages:
+            self._chat.content(INPUT_MESSAGES, messages[-1].content)
+
+    def _turn_ended(self, turn: ModelTurn) -> None:
+        self._chat.set(INPUT_TOKENS, turn.usage.prompt)
+        self._chat.set(OUTPUT_TOKENS, turn.usage.completion)
+        if turn.finish_reason:
+            self._chat.set(FINISH_REASONS, [turn.finish_reason])
+        self._chat.content(OUTPUT_MESSAGES, turn.text)
+        self._chat.end()
 
     async def _in_time(self, command: Command) -> Happening | None:
         """Carries out a command. Raises _RunTimeOverError when the time of the run is over before it is done."""
@@ -163,8 +212,7 @@ class Run:
 
     def _name(self) -> str:
         """What nothing else in the history of a runtime is called, and says which model it was."""
-        model = getattr(self._world.model, "model_id", None) or type(self._world.model).__name__
-        return f"{model[:200]} {uuid4().hex[:8]}"
+        return f"{_name_of(self._world.model)} {uuid4().hex[:8]}"
 
     async def _carry_out(self, command: Command) -> Happening | None:
         runtime = self._world.runtime
@@ -172,7 +220,9 @@ class Run:
             case StartTurn(messages, is_summary):
                 self._turn_started = time.monotonic()
                 model = self._world.summariser if is_summary else None
-                self._stream = _opened(model or self._world.model, messages)
+                model = model or self._world.model
+                self._turn_began(model, messages)
+                self._stream = _opened(model, messages)
                 return None
             case NextChunk():
                 return await self._next_chunk()
@@ -234,8 +284,10 @@ class Run:
 
     async def _next_chunk(self) -> Happening:
         try:
-            chunk = await self._chunk_in_time()
+            with self._chat.current():
+                chunk = await self._chunk_in_time()
         except ModelError as error:
+            self._chat.end(type(error).__name__)
             await self._close_stream()
             return ModelFailed(error, self._seconds())
         except StopAsyncIteration:
@@ -243,12 +295,17 @@ class Run:
         except Exception as error:
             if isinstance(error, CenoteError) or not self._world.catches:
                 raise
+            self._chat.end(type(error).__name__)
             await self._close_stream()
             return ModelFailed(ModelResponseError(f"{type(error).__name__}: {error}"), self._seconds())
         if isinstance(chunk, str):
             return TextDelta(chunk)
         if isinstance(chunk, ReasoningDelta):
             return Thought(chunk.text)
+        if isinstance(chunk, ModelTurn):
+            self._turn_ended(chunk)
+        else:
+            self._chat.end(ModelResponseError.__name__)
         await self._close_stream()
         if isinstance(chunk, ModelTurn):
             refused = ending_of(chunk.finish_reason) is Ending.REFUSED
@@ -282,6 +339,7 @@ class Run:
 
     async def _close_stream(self) -> None:
         stream, self._stream = self._stream, None
+        self._chat.end()  # of a turn that was stopped
         if stream is not None:
             await close(stream)
 
@@ -309,6 +367,11 @@ class Run:
 
 class _RunTimeOverError(Exception):
     """`max_run_time` is over."""
+
+
+def _name_of(model: Model) -> str:
+    name: str = getattr(model, "model_id", None) or type(model).__name__
+    return name[:200]
 
 
 def _opened(model: Model, messages: tuple[Message, ...]) -> AsyncIterator[ReasonedChunk]:

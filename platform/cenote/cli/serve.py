@@ -41,6 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     parser.add_argument("--tls-cert", metavar="FILE", type=Path, help="a certificate")
     parser.add_argument("--tls-key", metavar="FILE", type=Path, help="its key")
+    parser.add_argument("--otlp", metavar="URL", help="send traces to the collector there, by OTLP over HTTP")
     add_source_options(parser)
     add_policy_options(parser)
     parser.set_defaults(handler=handle)
@@ -50,6 +51,7 @@ def handle(arguments: argparse.Namespace) -> int:
     with importing("HTTP", "http"):
         from cenote.doors.http_app import LOOPBACK, http_app
         from cenote.doors.http_server import listen, server
+        from cenote.doors.otlp import export_to
     _check(arguments)
     tls = _tls(arguments)
     listening = listen(arguments.host, arguments.port)
@@ -59,7 +61,11 @@ def handle(arguments: argparse.Namespace) -> int:
     scheme = "https" if arguments.tls_cert else "http"
     port = listening.getsockname()[1]
     Screen().line(f"listening on {scheme}://{arguments.host}:{port}; {token}")
-    server(app, tls).run([listening])
+    flush = export_to(arguments.otlp, "cenote") if arguments.otlp else lambda: None
+    try:
+        server(app, tls).run([listening])
+    finally:
+        flush()
     return ExitStatus.OK
 
 

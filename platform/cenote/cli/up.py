@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -51,9 +52,12 @@ def handle(arguments: argparse.Namespace) -> int:
     screen.progress("starting the platform")
     if arguments.foreground:
         os.environ.update({**ENVIRONMENT, **os.environ})
+        from cenote.gateway import logs
         from cenote.gateway.platform import serve  # and with it gRPC
         from cenote.gateway.service_manager import ServiceManager
 
+        if options.log_json:
+            logs.set_up(logging.INFO, as_json=True)
         manager = ServiceManager.of_this_process()
         serve(options, _Foreground(manager, lambda running: show(running, screen, as_json=arguments.json)))
     else:

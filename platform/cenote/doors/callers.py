@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cenote.connection import Platform
-from cenote.doors.metrics import Sample, of_platform
+from cenote.doors.metrics import Sample, of_machines, of_tenant, of_this_process
 from cenote.doors.open_runtimes import OpenRuntimes
 from cenote_security.errors import NotAuthenticatedError, RejectedError
+from cenote_security.scopes import Scope
 
 MOST_CALLERS: Final = 64
 """Tokens whose runtimes are open at once; the one that has been quiet for longest is let go of."""
@@ -54,8 +55,7 @@ class OneCaller:
         return self._runtimes
 
     async def samples(self, token: str) -> Iterable[Sample]:
-        names = (await self.runtimes(token)).names
-        return [Sample("runtimes", "Runtimes that are open.", len(names), {"state": "ready"})]
+        return of_this_process((await self.runtimes(token)).names)
 
     async def close(self) -> None:
         await self._runtimes.close()
@@ -71,11 +71,15 @@ class PlatformCallers:
     """Tokens of a platform, which says which of them are good, and what their holders may do."""
 
     def __init__(
-        self, connected: Callable[[str], Platform], opened: Callable[[Platform], OpenRuntimes]
+        self,
+        connected: Callable[[str], Platform],
+        opened: Callable[[Platform], OpenRuntimes],
+        metrics: Callable[[], Iterable[Sample]] | None = None,
     ) -> None:
-        """connected: the platform, for a token."""
+        """connected: the platform, for a token. metrics: of all tenants, where the platform is this process's."""
         self._connected = connected
         self._opened = opened
+        self._metrics = metrics
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._turn = asyncio.Lock()
 
@@ -102,8 +106,13 @@ class PlatformCallers:
         return known.runtimes
 
     async def samples(self, token: str) -> Iterable[Sample]:
-        platform = self._connected(token)
-        return await asyncio.to_thread(lambda: of_platform(platform.describe(), platform.runtimes()))
+        return await asyncio.to_thread(self._samples, self._connected(token))
+
+    def _samples(self, platform: Platform) -> list[Sample]:
+        info = platform.describe()
+        if self._metrics is not None and Scope.MACHINES in info.scopes:
+            return [*of_machines(info), *self._metrics()]
+        return [*of_machines(info), *of_tenant(platform.runtimes())]
 
     async def close(self) -> None:
         while self._known:

@@ -29,9 +29,10 @@ from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes
 from cenote.doors.http_api import OPERATIONS, Operation, endpoint, status_of
-from cenote.doors.metrics import CONTENT_TYPE, Sample, exposition
+from cenote.doors.metrics import BUILD_INFO, READY, Sample, exposition
 from cenote.doors.open_runtimes import Door, OpenRuntimes
 from cenote.doors.openapi import openapi
+from cenote.tracing import TRACEPARENT, TRACESTATE, continued
 from cenote_security.errors import (
     CenoteError,
     NotAuthenticatedError,
@@ -71,9 +72,10 @@ def http_app(
 
     async def metrics(request: Request) -> Response:
         samples = [*await callers.samples(token_of(request))]
-        samples.append(Sample("ready", "Whether it can be used.", bool((await health())["ready"])))
-        samples.append(Sample("info", "What runs.", 1, {"version": version("cenote")}))
-        return Response(exposition(samples), media_type=CONTENT_TYPE)
+        samples.append(Sample(READY, bool((await health())["ready"])))
+        samples.append(Sample(BUILD_INFO, 1, (version("cenote"),)))
+        text, kind = exposition(samples, request.headers.get("accept", ""))
+        return Response(text, headers={"content-type": kind})
 
     sandboxes = E2bSandboxes(policy or SandboxPolicy())
     logging.getLogger("uvicorn.error").addFilter(_is_meant)
@@ -109,6 +111,7 @@ def http_app(
         middleware=[
             Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
             Middleware(OriginCheck, hosts=hosts),
+            Middleware(TraceContext),
         ],
         exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
     )
@@ -142,6 +145,23 @@ class OriginCheck:
             return urlsplit(origin).hostname in self._hosts
         except ValueError:
             return False
+
+
+class TraceContext:
+    """What a request does is part of the trace that its client has begun, where this server traces."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = dict(scope.get("headers") or ())
+        given = {
+            name: headers[name.encode()].decode("latin-1")
+            for name in (TRACEPARENT, TRACESTATE)
+            if name.encode() in headers
+        }
+        with continued(given):
+            await self._app(scope, receive, send)
 
 
 def token_of(request: Request) -> str:

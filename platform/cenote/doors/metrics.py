@@ -1,60 +1,137 @@
-"""What a server counts, in the text format of Prometheus."""
+"""What a server counts, in the text formats of Prometheus."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cenote.connection import PlatformInfo, RuntimeInfo
+from cenote_security.extras import importing
+from cenote_worker.counts import (
+    CLIENTS,
+    OF_RUNTIMES,
+    RUNTIMES,
+    THIS_PROCESS,
+    Distribution,
+    Metric,
+    Snapshot,
+    keys_of,
+)
 
-CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+if TYPE_CHECKING:
+    from prometheus_client import Metric as Family
 
-_STATES: Final = ("starting", "ready", "lost", "hibernated")
+READY: Final = Metric("ready", "gauge", "Whether it can be used now: 1, else 0.")
+BUILD_INFO: Final = Metric("build_info", "gauge", "What runs; always 1.", {"version": ()})
+NODE_UP: Final = Metric("node_up", "gauge", "Whether a machine answers: 1, else 0.", {"node": ()})
+NODE_RUNTIMES: Final = Metric(
+    "node_runtimes", "gauge", "Runtimes on a machine, of all tenants.", {"node": ()}
+)
+NODE_REFERENCES: Final = Metric("node_references", "gauge", "Shared values on a machine.", {"node": ()})
+NODE_REFERENCE_BYTES: Final = Metric(
+    "node_reference_bytes", "gauge", "Size of the shared values on a machine.", {"node": ()}
+)
+
+OF_SERVERS: Final = (
+    READY,
+    BUILD_INFO,
+    RUNTIMES,
+    CLIENTS,
+    NODE_UP,
+    NODE_RUNTIMES,
+    NODE_REFERENCES,
+    NODE_REFERENCE_BYTES,
+)
+"""What `cenote up` and `cenote serve` say to each token that is good, as far as it may see it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A gauge's value. name: without `cenote_`. help: the same for all samples of the name."""
+    """A metric's value, with the values of its labels in their order."""
 
-    name: str
-    help: str
-    value: float
-    labels: Mapping[str, str] = field(default_factory=dict)
+    metric: Metric
+    value: float | Distribution
+    labels: tuple[str, ...] = ()
 
 
-def of_platform(info: PlatformInfo, runtimes: Sequence[RuntimeInfo]) -> Iterator[Sample]:
-    """What `cenote status` and `cenote runtime ls` say to the same token: of its tenant, and for one that may see
-    them, of the machines.
-    """
-    states = Counter(runtime.state for runtime in runtimes)
-    for state in _STATES:
-        yield Sample("runtimes", "Runtimes of the tenant.", states[state], {"state": state})
-    yield Sample("clients", "Clients of these runtimes.", sum(runtime.clients for runtime in runtimes))
+def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[Sample]:
+    """What `cenote runtime ls` says to the same token."""
+    states = Counter[str](runtime.state for runtime in runtimes)
+    for (state,) in keys_of(RUNTIMES):
+        yield Sample(RUNTIMES, states[state], (state,))
+    yield Sample(CLIENTS, sum(runtime.clients for runtime in runtimes))
+
+
+def of_machines(info: PlatformInfo) -> Iterator[Sample]:
+    """What `cenote status` says to a token that may see the machines."""
     for node in info.nodes:
-        labels = {"node": node.id}
-        yield Sample("node_up", "Whether a machine answers.", not node.silent, labels)
-        yield Sample("node_runtimes", "Runtimes on a machine, of all tenants.", node.runtimes, labels)
-        yield Sample("node_references", "Shared values on a machine.", node.references, labels)
-        yield Sample("node_reference_bytes", "Size of these values.", node.reference_bytes, labels)
+        yield Sample(NODE_UP, not node.silent, (node.id,))
+        yield Sample(NODE_RUNTIMES, node.runtimes, (node.id,))
+        yield Sample(NODE_REFERENCES, node.references, (node.id,))
+        yield Sample(NODE_REFERENCE_BYTES, node.reference_bytes, (node.id,))
 
 
-def exposition(samples: Iterable[Sample]) -> str:
-    """Samples of one name have to stand together: they are put in order."""
-    lines = list[str]()
-    last = ""
-    for sample in sorted(samples, key=lambda sample: sample.name):
-        name = f"cenote_{sample.name}"
-        if name != last:
-            lines += [f"# HELP {name} {sample.help}", f"# TYPE {name} gauge"]
-            last = name
-        labels = ",".join(f'{label}="{_escaped(text)}"' for label, text in sample.labels.items())
-        lines.append(
-            f"{name}{{{labels}}} {sample.value:g}" if labels else f"{name} {float(sample.value):.17g}"
-        )
-    return "\n".join(lines) + "\n"
+def of_this_process(names: Sequence[str]) -> Iterator[Sample]:
+    """Of a server whose runtimes are its own. names: of those that are open."""
+    for (state,) in keys_of(RUNTIMES):
+        yield Sample(RUNTIMES, len(names) if state == "ready" else 0, (state,))
+    yield from counted(OF_RUNTIMES, THIS_PROCESS.snapshot())
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+def counted(metrics: Iterable[Metric], found: Snapshot) -> Iterator[Sample]:
+    """All series of counters and histograms: those that nothing was counted for are 0, so that rates begin with the
+    first event.
+    """
+    for metric in metrics:
+        table = found.distributions if metric.kind == "histogram" else found.totals
+        known = {key[1:] for key in table if key[0] == metric.name}
+        nothing = Distribution((0,) * (len(metric.buckets) + 1), 0.0) if metric.kind == "histogram" else 0.0
+        for labels in sorted({*known, *keys_of(metric)}):
+            yield Sample(metric, table.get((metric.name, *labels), nothing), labels)
+
+
+def exposition(samples: Iterable[Sample], accepted: str = "") -> tuple[bytes, str]:
+    """The text, and its content type. accepted: the header of the client. Raises MissingExtraError."""
+    with importing("/metrics", "http"):
+        from prometheus_client.exposition import choose_encoder
+    encode, content_type = choose_encoder(accepted)
+    return encode(_Families(samples)), content_type
+
+
+class _Families:
+    """A registry, as the encoders want it: metrics in the order of their names."""
+
+    def __init__(self, samples: Iterable[Sample]) -> None:
+        grouped: dict[str, list[Sample]] = {}
+        for sample in samples:
+            grouped.setdefault(sample.metric.full_name, []).append(sample)
+        self._grouped = grouped
+
+    def collect(self) -> Iterator[Family]:
+        for _, samples in sorted(self._grouped.items()):
+            yield _family(samples)
+
+
+def _family(samples: Sequence[Sample]) -> Family:
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    metric = samples[0].metric
+    kinds = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
+    family: Any = kinds[metric.kind](f"cenote_{metric.name}", metric.help, labels=list(metric.labels))
+    for sample in samples:
+        if isinstance(sample.value, Distribution):
+            family.add_metric(sample.labels, _buckets(metric, sample.value), sample.value.sum)
+        else:
+            family.add_metric(sample.labels, sample.value)
+    return cast("Family", family)
+
+
+def _buckets(metric: Metric, found: Distribution) -> list[tuple[str, float]]:
+    """Cumulative, as Prometheus has them."""
+    total, buckets = 0, []
+    for end, count in zip([*map(str, metric.buckets), "+Inf"], found.ranges, strict=True):
+        total += count
+        buckets.append((end, float(total)))
+    return buckets

@@ -120,7 +120,9 @@ class Branches:
             try:
                 self._registry.abandon(branch)
             except CenoteError as error:
-                log.warning("%s was not made, and is left behind: %s", branch.id, error)
+                log.warning(
+                    "%s was not made, and is left behind: %s", branch.id, error, extra={"runtime": branch.id}
+                )
 
     def _add(
         self, parent: RuntimeRecord, name: str | None, born: Parent, place: int, lease: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, NoReturn, TypeVar
 
@@ -15,9 +15,11 @@ from cenote.gateway.answers import public
 from cenote.gateway.attendance import Attendance
 from cenote.gateway.audit.events import access_decided
 from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.metrics import REQUESTS, count_refusal
 from cenote.gateway.principal import Principal
 from cenote.gateway.registry import subject_of
 from cenote.gateway.stores import Stores
+from cenote.tracing import Span, begun, continued
 from cenote_security.errors import (
     CenoteError,
     QuotaExceededError,
@@ -34,6 +36,17 @@ T = TypeVar("T")
 
 _ON_RECORD = (RejectedError, UnknownRuntimeError)
 """What is noted of a caller who is known. Strangers cannot write into the log."""
+
+
+@contextmanager
+def _traced(context: Context, action: str) -> Iterator[Span]:
+    """Of a call whose client traces, or of any where this platform does."""
+    metadata = context.invocation_metadata() or ()
+    with (
+        continued({name: text for name, text in metadata if isinstance(text, str)}),
+        begun(f"cenote.gateway {action}", {}).whole() as span,
+    ):
+        yield span
 
 
 class Callers:
@@ -55,7 +68,9 @@ class Callers:
         try:
             self._principal.set(await self._authenticated(metadata))
         except Exception as error:
-            raise public(error) from error
+            told = public(error)
+            count_refusal(self._stores.counts, told)
+            raise told from error
 
     @asynccontextmanager
     async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
@@ -63,14 +78,21 @@ class Callers:
 
         action: what the audit log calls it.
         """
-        principal = self._principal.get()
-        try:
-            with self._attendance.one(principal.tenant):
-                yield principal
-        except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
-            told = public(error)
-            self._note(principal, action, told)
-            await refuse(context, told)
+        principal, counts = self._principal.get(), self._stores.counts
+        with _traced(context, action) as span:
+            try:
+                with self._attendance.one(principal.tenant):
+                    yield principal
+                counts.add(REQUESTS, "ok")
+            except asyncio.CancelledError:
+                counts.add(REQUESTS, "cancelled")
+                raise
+            except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
+                told = public(error)
+                span.end(type(told).__name__)
+                count_refusal(counts, told)
+                self._note(principal, action, told)
+                await refuse(context, told)
 
     async def barred(self, context: Context) -> NoReturn:
         """Waits until the token of a call is not good any more. Raises NotAuthenticatedError then."""

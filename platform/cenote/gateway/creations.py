@@ -36,6 +36,11 @@ class Creations:
         self._admitting: set[asyncio.Task[RuntimeRecord]] = set()
         self._making: dict[RuntimeId, asyncio.Task[None]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Runtimes that wait for their turn to be made. From any thread."""
+        return self._turns.waiting
+
     async def create(self, principal: Principal, wish: Wish) -> RuntimeRecord:
         """The runtime that was wished for, made by now. See Registry for what it raises."""
         admitting = asyncio.create_task(self._admitted(principal, wish))

@@ -23,11 +23,12 @@ def without_credentials(options: str) -> str:
 
 def main(options: str, pipe: int) -> int:
     """Its exit status. What goes wrong before it is ready is told through the pipe."""
-    logs.set_up(logging.INFO)
+    given = PlatformOptions.from_json(options)
+    logs.set_up(logging.INFO, as_json=given.log_json)
     logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
     with PipeAnnouncer(pipe) as told:
         try:
-            serve(PlatformOptions.from_json(options), told)
+            serve(given, told)
         except CenoteError as error:
             logging.getLogger("cenote.gateway").error("%s", error)
             told.failed(error)

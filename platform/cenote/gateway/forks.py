@@ -38,6 +38,11 @@ class Forks:
         self._admitting: set[asyncio.Task[Fork]] = set()
         self._making: dict[str, asyncio.Task[None]] = {}
 
+    @property
+    def waiting(self) -> int:
+        """Forks that wait to be admitted. From any thread."""
+        return self._admissions.waiting
+
     async def fork(self, principal: Principal, wish: ForkWish) -> tuple[RuntimeRecord, ...]:
         """The branches, made by now. See Branches.admit for what it raises, and Nodes.fork."""
         admitting = asyncio.create_task(self._admitted(principal, wish))

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Self
 
 from cenote.connection import Platform
+from cenote.doors.metrics import Sample
 from cenote.gateway.certificate_check import names_of
 from cenote.gateway.daemon_lock import Running
 from cenote.gateway.health import Condition
@@ -38,8 +39,16 @@ class HttpInterface:
         self._material = material
         self._thread: HttpThread | None = None
 
-    def start(self, running: Running, condition: Callable[[], Awaitable[Condition]]) -> str:
-        """Its URL. running: the gateway, which answers already. condition: of the platform, from any loop."""
+    def start(
+        self,
+        running: Running,
+        condition: Callable[[], Awaitable[Condition]],
+        metrics: Callable[[], list[Sample]],
+    ) -> str:
+        """Its URL. running: the gateway, which answers already. condition: of the platform, from any loop.
+
+        metrics: of the whole platform, from any thread.
+        """
         from cenote.doors.callers import PlatformCallers
         from cenote.doors.http_app import LOOPBACK, http_app
         from cenote.doors.http_server import HttpThread
@@ -56,7 +65,10 @@ class HttpInterface:
             ]
             return {"ready": found.ready, "causes": causes}
 
-        callers = PlatformCallers(connected, lambda platform: OpenRuntimes(PlatformSource(platform)))
+        def opened(platform: Platform) -> OpenRuntimes:
+            return OpenRuntimes(PlatformSource(platform))
+
+        callers = PlatformCallers(connected, opened, metrics)
         names = [*LOOPBACK, self._host, *self._certified()]
         app = http_app(callers, list(dict.fromkeys(names)), health=health)
         self._thread = HttpThread(app, self._listening, _context(self._material) if self._material else None)

@@ -24,6 +24,7 @@ from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.cluster.processors import processors
 from cenote_worker.cluster.resting import Rest, Resting
 from cenote_worker.cluster.value_disk import ValueDisk
+from cenote_worker.counts import CLIENTS, DURABLE, RUNTIMES
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.hosted.checkpoints import BUSY
 from cenote_worker.hosted.keeping import Keeping
@@ -80,9 +81,9 @@ class LocalNodes:
     ) -> None:
         self._key = key
         self._keys: dict[str, tuple[RuntimeKey, ...]] = {REFERENCES: (key.for_runtime(REFERENCES),)}
-        self._quotas = MachineQuotas()
-        self._quotas.states = self._states_of
         self._trail = Trail(f"{NODE}/{secrets.token_hex(8)}")
+        self._quotas = MachineQuotas(counts=self._trail.counts)
+        self._quotas.states = self._states_of
         self._references = LocalReferences(
             room, quotas=self._quotas, spill=None if disk is None else ValueDisk(disk).write
         )
@@ -149,7 +150,8 @@ class LocalNodes:
             raise UnavailableError(f"this platform has one machine, {NODE!r}, and no {node!r}; name no other")
         relay = HostRelay()
         wanted = policies.from_message(runtime_pb2.Policy.FromString(policy))
-        hosted = HostedRuntime(wanted, relay, name=runtime, history=keeping.record_of(runtime))
+        history, counts = keeping.record_of(runtime), self._trail.counts
+        hosted = HostedRuntime(wanted, relay, name=runtime, history=history, counts=counts)
         with self._lock:
             self._stores[tenant] = keeping.store
         try:
@@ -243,9 +245,8 @@ class LocalNodes:
 
     def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
         hosted = self._find(runtime)
-        asleep = not hosted.runtime.running and bool(hosted.runtime.refill.begins_with)
         return RuntimeFacts(
-            state="hibernated" if asleep else "ready",
+            state="hibernated" if _is_asleep(hosted) else "ready",
             clients=self._server.attached(runtime),
             steps=hosted.runtime.step,
         )
@@ -260,6 +261,13 @@ class LocalNodes:
         self._quotas.limit(dict[str, Limits](limits.items()))
 
     def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+        with self._lock:
+            hosted = dict(self._hosted)
+        asleep, counts = sum(map(_is_asleep, hosted.values())), self._trail.counts
+        counts.set(RUNTIMES, len(hosted) - asleep, "ready")
+        counts.set(RUNTIMES, asleep, "hibernated")
+        counts.set(DURABLE, sum(each.keeping.durable for each in hosted.values()))
+        counts.set(CLIENTS, sum(map(self._server.attached, hosted)))
         return {NODE: [self._trail.read(written.get(self._trail.source, 0))]}
 
     # -- leases --
@@ -304,6 +312,10 @@ class LocalNodes:
     def _states_of(self, tenant: str) -> int:
         store = self._stores.get(tenant)
         return CheckpointStore(store).size() if store else 0
+
+
+def _is_asleep(hosted: _Hosted) -> bool:
+    return not hosted.runtime.running and bool(hosted.runtime.refill.begins_with)
 
 
 def _warm() -> None:

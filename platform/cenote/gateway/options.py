@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final, Self
 
+from cenote.doors.otlp import check_collector
 from cenote.gateway.bounds import PRELOADS
 from cenote.gateway.daemon_lock import Running
 from cenote.gateway.state_folder import StateFolder
@@ -147,6 +148,21 @@ class PlatformOptions(Options):
         help="names of environments of this machine that runtimes may have; see `cenote env build`",
         metavar="NAME",
     )
+    otlp: str = option(
+        "",
+        flag="otlp",
+        help="send traces to the collector at this URL, such as http://localhost:4318, by OTLP over HTTP",
+        metavar="URL",
+    )
+    metrics_tenants: bool = option(
+        False,
+        flag="metrics-tenants",
+        help="count cells and their processor time by tenant, too, with the tenants' names as labels in /metrics",
+    )
+
+    log_json: bool = option(
+        False, flag="log-json", help="write the log as JSON, an object on a line for each event"
+    )
 
     def __setstate__(self, state: list[object]) -> None:
         """A pickle has values alone, in order; one that was written before a field was added lacks the last ones."""
@@ -164,6 +180,9 @@ class PlatformOptions(Options):
             wrong.note(UsageError("a certificate is for TLS; add --tls"))
         if self.no_http and self.http:
             wrong.note(UsageError("--http and --no-http do not go together"))
+        if isinstance(self.otlp, str) and self.otlp:
+            with wrong.noting():
+                check_collector(self.otlp)
         if isinstance(self.http, str) and self.http and not _is_address(self.http):
             wrong.note(
                 UsageError(f"http is HOST:PORT, such as {LOOPBACK}:{HTTP_PORT}, not {self.http!r:.100}")

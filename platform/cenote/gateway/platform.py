@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final
 
+from cenote.doors.otlp import export_to
 from cenote.gateway.announcement import Announcer
 from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.cluster_nodes import ray_nodes
@@ -26,6 +27,7 @@ from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.works import JobWorks
 from cenote.gateway.listening import check_listening
 from cenote.gateway.local_nodes import REFERENCE_ROOM, LocalNodes
+from cenote.gateway.metrics import PlatformMetrics
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.options import LOOPBACK, PlatformOptions
 from cenote.gateway.orchestrators.processes import Orchestrators, ProcessOrchestrators
@@ -70,6 +72,8 @@ def platform(
         lock.write(running)
         check_listening(options.host, options.port)  # a cluster takes ten seconds to start, and some to end
         secured = transport(options)
+        if options.otlp:
+            opened.callback(export_to(options.otlp, "cenote"))
         http = None if options.no_http else opened.enter_context(HttpInterface(options, secured.material))
         stores = opened.enter_context(Stores(options.state, _states(options), audit_keep=options.audit_keep))
         ending = threading.Event()
@@ -82,6 +86,7 @@ def platform(
             opened.push(partial(_end_works, loops))
         bounds = opened.enter_context(_bounds(options))
         runtimes = Registry(stores, nodes, bounds)
+        metrics = PlatformMetrics(stores, by_tenant=options.metrics_tenants)
         server = GatewayServer(
             stores,
             nodes,
@@ -92,6 +97,7 @@ def platform(
             health=Health(platform_checks(stores, options.state.path, nodes, secured.certificates), changed),
             credentials=secured.credentials,
             bounds=bounds,
+            metrics=metrics,
             teams=TeamRegistry(stores, options.state, runtimes, team_loops, options.model_endpoints, bounds),
             jobs=JobRegistry(stores, options.state, runtimes, job_loops, options.model_endpoints, bounds),
         )
@@ -102,7 +108,7 @@ def platform(
         running = replace(running, address=here, elsewhere=elsewhere, authority=secured.authority)
         if http is not None:
             opened.callback(http.close)  # before the server that it calls
-            running = replace(running, http=http.start(running, server.condition))
+            running = replace(running, http=http.start(running, server.condition, metrics.samples))
         for loops in (team_loops, job_loops):
             loops.begin(running.address, secured.authority)
         leave_token(stores, token_file())
@@ -174,8 +180,10 @@ def _orchestrators(options: PlatformOptions, works: Works) -> Orchestrators:
     if options.among_machines:
         from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
 
-        return RayOrchestrators(options.state, works, options.team_environment)
-    return ProcessOrchestrators(options.state, works, options.team_environment)
+        return RayOrchestrators(options.state, works, options.team_environment, otlp=options.otlp)
+    return ProcessOrchestrators(
+        options.state, works, options.team_environment, otlp=options.otlp, log_json=options.log_json
+    )
 
 
 def _end_works(orchestrators: Orchestrators, failed: type[BaseException] | None, *_: object) -> None:

@@ -170,7 +170,12 @@ class Registry:
             with suppress(UnknownRuntimeError):
                 self._stores.runtimes.remove(record.tenant, record.id)
         except CenoteError as error:
-            log.warning("%s is not made, and cannot be taken back yet: %s", record.id, error)
+            log.warning(
+                "%s is not made, and cannot be taken back yet: %s",
+                record.id,
+                error,
+                extra={"runtime": record.id},
+            )
             self._remains[record.id] = record
 
     def make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
@@ -198,7 +203,9 @@ class Registry:
         try:
             self._forget(subject, record, "it could not be made")
         except Exception as error:  # noqa: BLE001  (whatever it is: nobody else would end it)
-            log.warning("%s was not made, and cannot be ended yet: %r", record.id, error)
+            log.warning(
+                "%s was not made, and cannot be ended yet: %r", record.id, error, extra={"runtime": record.id}
+            )
             self._remains[record.id] = record
             self._stores.runtimes.disown(record.tenant, record.id)
         else:
@@ -308,7 +315,7 @@ class Registry:
             try:
                 self._forget(Subject(tenant=tenant, runtime=record.id), record, reason)
             except CenoteError as error:
-                log.warning("%s is left to its lease: %s", record.id, error)
+                log.warning("%s is left to its lease: %s", record.id, error, extra={"runtime": record.id})
 
     def unmade(self) -> list[RuntimeRecord]:
         """At the start, before anything is made: what a former gateway began to make and nobody was told of."""
@@ -338,7 +345,7 @@ class Registry:
             except UnknownRuntimeError:
                 continue
             except CenoteError as error:
-                log.warning("%s cannot be asked after: %s", record.id, error)
+                log.warning("%s cannot be asked after: %s", record.id, error, extra={"runtime": record.id})
 
     def _look_for_lost(self) -> None:
         """Lost runtimes give up their quotas. Some at a time, since each is asked of its machine."""
@@ -393,7 +400,7 @@ class Registry:
         try:
             self._stores.recorder.record(runtime_removed(subject, reason))
         except AuditUnavailableError as error:  # it has ended all the same
-            log.error("the end of %s is not on record: %s", record.id, error)
+            log.error("the end of %s is not on record: %s", record.id, error, extra={"runtime": record.id})
         self._stores.quotas.release(record.id)  # last: where that fails, the next sweep does it
 
     def _end(self, record: RuntimeRecord) -> None:

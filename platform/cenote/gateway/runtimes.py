@@ -73,6 +73,15 @@ class RuntimeRecord:
         return self.retention.durable
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbers:
+    """How many runtimes are on record. durable: of those that were made."""
+
+    starting: int
+    made: int
+    durable: int
+
+
 _SEALED: Final = "sealed:"
 _NONCE_BYTES: Final = 12
 
@@ -209,6 +218,17 @@ class Runtimes:
     def ids(self) -> list[RuntimeId]:
         """All tenants'. For the gateway itself."""
         return [row["id"] for row in self._database.rows("SELECT id FROM runtimes")]
+
+    def numbers(self) -> Numbers:
+        """All tenants'. For the gateway itself."""
+        sql = (
+            "SELECT COUNT(*) AS entries, COUNT(made) AS made, "
+            "SUM(CASE WHEN made IS NOT NULL AND durable = 1 THEN 1 ELSE 0 END) AS durable FROM runtimes"
+        )
+        row = self._database.row(sql)
+        assert row is not None, "a count is one row"
+        made = int(row["made"])
+        return Numbers(starting=int(row["entries"]) - made, made=made, durable=int(row["durable"] or 0))
 
     def disown(self, tenant: TenantId, runtime: RuntimeId) -> None:
         """Of one that was never made: its name and its request are free for another, though it is not gone yet."""

@@ -27,6 +27,7 @@ from cenote.gateway.heartbeat import BEAT_EVERY
 from cenote.gateway.jobs.registry import JobRegistry
 from cenote.gateway.jobs.service import JobService
 from cenote.gateway.jobs.values import JobValues
+from cenote.gateway.metrics import PlatformMetrics
 from cenote.gateway.nodes import Nodes
 from cenote.gateway.platform_service import OPEN_CALLS, PlatformService
 from cenote.gateway.reference_relay import ReferenceRelay
@@ -88,13 +89,14 @@ class GatewayServer:
         bounds: TenantBounds | None = None,
         teams: TeamRegistry | None = None,
         jobs: JobRegistry | None = None,
+        metrics: PlatformMetrics | None = None,
         recheck: float = RECHECK,
     ) -> None:
         """listen: `host:port`, port 0 for any that is free. lines: to nodes. relayed: see ClientWays.
 
         beat: called on the loop, see BEAT_EVERY. health: by default without a look at certificates.
         credentials: for TLS with clients. bounds: what tenants may ask for.
-        teams, jobs: where it works on such. recheck: see Callers.
+        teams, jobs: where it works on such. metrics: of this platform. recheck: see Callers.
         """
         self._stores = stores
         self._nodes = nodes
@@ -105,7 +107,8 @@ class GatewayServer:
         self._teams = teams
         self._jobs = jobs
         self._registry = Registry(stores, nodes, bounds)
-        self._collector = Collector(stores.recorder, nodes, stores.audit_folder)
+        self._metrics = metrics or PlatformMetrics(stores)
+        self._collector = Collector(stores.recorder, nodes, stores.audit_folder, self._metrics)
         self._thread = ServerThread(
             "cenote-gateway",
             listen,
@@ -162,6 +165,11 @@ class GatewayServer:
         opened.callback(slow.close)
         forks = Forks(Branches(self._stores, self._nodes, self._registry), creations.admission, pool, slow)
         opened.push_async_callback(forks.close)
+        self._metrics.queues |= {
+            "starts": lambda: creations.waiting,
+            "forks": lambda: forks.waiting,
+            "slow_work": lambda: slow.waiting,
+        }
         service = PlatformService(
             self._stores,
             self._nodes,
@@ -220,6 +228,7 @@ class GatewayServer:
 
         former: what is ended first.
         """
+        await self._look_after(self._metrics.look)
         if self._teams is not None:
             await self._look_after(self._teams.clear_remains)
         if self._jobs is not None:
@@ -229,6 +238,7 @@ class GatewayServer:
         while True:
             await self._look_after(self._registry.sweep)
             await self._look_after(self._trim_audit_log)
+            await self._look_after(self._metrics.look)
             if self._teams is not None:
                 await self._look_after(self._teams.sweep)
             if self._jobs is not None:

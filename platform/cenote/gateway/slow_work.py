@@ -21,6 +21,11 @@ class SlowWork:
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cenote-slow")
         self._turns = Turns(AT_ONCE, at_once=1)
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn. From any thread."""
+        return self._turns.waiting
+
     async def carry_out(self, principal: Principal, work: Callable[[], T]) -> T:
         """In a turn of the principal's tenant. What has begun comes to its end even when nobody waits any more."""
         async with self._turns.turn(principal):

@@ -55,6 +55,11 @@ class States:
         CheckpointStore(self._store, PLACE).check()
         return local_root(self._store) if is_local(self._store) else None
 
+    @property
+    def folder(self) -> Path | None:
+        """The store, where it is one."""
+        return local_root(self._store) if self._store and is_local(self._store) else None
+
     def check(self, retention: Retention) -> None:
         """Raises UsageError where what is asked for cannot be had."""
         if not self._store and retention.stores:

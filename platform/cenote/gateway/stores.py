@@ -30,6 +30,7 @@ from cenote_security.capability import KEY_BYTES, MasterKey
 from cenote_security.errors import CenoteError, QuotaExceededError
 from cenote_security.ids import JobId, RuntimeId, TeamId
 from cenote_security.secret_files import kept_secret
+from cenote_worker.counts import Counts
 
 MOST_NAMED: Final = 3
 """Holders of a quota that a refusal names."""
@@ -45,6 +46,8 @@ class Stores:
         Raises SecretFileError, UnavailableError, AuditBrokenError; DatabaseUnavailableError also where there was a
         database, which is lost.
         """
+        self.counts = Counts()
+        """Of this gateway, with what its machines have counted since it was started."""
         folder.make()
         self.folder = folder.path
         self.states = states or States(str(folder.store))

@@ -20,6 +20,11 @@ class Turns:
         self._numbers = itertools.count()
         self._waiting: dict[int, asyncio.Event] = {}
 
+    @property
+    def waiting(self) -> int:
+        """From any thread."""
+        return self._queue.waiting
+
     @asynccontextmanager
     async def turn(self, principal: Principal) -> AsyncIterator[None]:
         """Waits for a turn of the principal's tenant, and has it inside. What it costs is the time that it takes.

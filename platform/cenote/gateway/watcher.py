@@ -143,8 +143,8 @@ def _kill(daemon: Daemon, life: int) -> None:
 
 def main(options: str, pipe: int, patience: float = PATIENCE) -> int:
     """Its exit status."""
-    logs.set_up(logging.INFO)
     wanted = PlatformOptions.from_json(options)
+    logs.set_up(logging.INFO, as_json=wanted.log_json)
     end = EndSignal()  # before the lock says whom to send one to
     with open(pipe, "wb") as told:
         try:

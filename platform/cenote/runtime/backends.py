@@ -13,6 +13,7 @@ from cenote.runtime.remote.kept import NOT_KEPT, Kept
 from cenote.runtime.storage import Storage, StoreURL, storage
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.counts import THIS_PROCESS
 from cenote_worker.hosted.runtime import HostedRuntime
 
 BackendFor = Callable[[SandboxPolicy, HostDesk], Backend]
@@ -53,11 +54,13 @@ def embedded(
 ) -> Backend:
     """In a jail of this machine, supervised by this process."""
     if history is None:
-        runtime = HostedRuntime(policy, LineDesk(desk))
+        runtime = HostedRuntime(policy, LineDesk(desk), counts=THIS_PROCESS)
     else:
         from cenote_worker.history.writing import open_history  # SQLAlchemy: most programs do without
 
-        runtime = HostedRuntime(policy, LineDesk(desk), history=open_history(history, name))
+        runtime = HostedRuntime(
+            policy, LineDesk(desk), history=open_history(history, name), counts=THIS_PROCESS
+        )
     return runtime
 
 

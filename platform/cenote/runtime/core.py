@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Any, NoReturn, SupportsIndex
+from typing import Any, Final, NoReturn, SupportsIndex
 
 from cenote.harness.apply import ApplyOptions, ApplyResult
 from cenote.harness.apply_auditor import Audit, Auditor
@@ -38,6 +38,23 @@ from cenote.runtime.patches_elsewhere import apply_elsewhere
 from cenote.runtime.replies import rollback, snapshots
 from cenote.runtime.stage import RuntimeStage, StageHere
 from cenote.runtime.storage import Storage
+from cenote.runtime.traced import Traced, TracedCell, ended_if_raised
+from cenote.trace_names import (
+    CAUSE,
+    EXECUTE_TOOL,
+    OPERATION,
+    OUTCOME,
+    PATCH,
+    RERUN,
+    REUSED,
+    RUNTIME,
+    SHARE,
+    TOOL_ARGUMENTS,
+    TOOL_NAME,
+    TOOL_TYPE,
+    VARIABLE,
+)
+from cenote.tracing import begun
 from cenote_security.errors import NameExistsError, NotCopiedError, UsageError
 from cenote_security.policy import SandboxPolicy, check_seconds
 from cenote_security.rules import CheckSession, SecurityChecker, SecurityError, SecurityViolation
@@ -230,6 +247,14 @@ class RuntimeCore:
         return RuntimeGround(runtime.rerunning(), self.resume, self._rules, atomic=atomic, cause=cause)
 
     def apply(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
+        with begun(PATCH, {RUNTIME: self.name, CAUSE: plan.patch.cause}).whole() as span:
+            result = self._applied(plan, options)
+            span.set(RERUN, len(result.steps_rerun))
+            span.set(REUSED, len(result.steps_reused))
+            span.set(OUTCOME, result.status)
+        return result
+
+    def _applied(self, plan: Plan, options: ApplyOptions) -> ApplyResult:
         where = self._rerunning()
         if not isinstance(where, HostedRuntime):
             return apply_elsewhere(plan, options, where, self._rules, self.read_history)
@@ -342,7 +367,13 @@ class RuntimeCore:
                 listener.done(_rejected(violations, self.author))
                 return None
             listener = _Judge(listener, self._rules)
-        return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
+        span = begun(f"{EXECUTE_TOOL} python", _CELL | {RUNTIME: self.name, CAUSE: cause})
+        if not span.recording:
+            return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
+        span.content(TOOL_ARGUMENTS, code)
+        listener = TracedCell(listener, span, self._desk.tracing(span))
+        with ended_if_raised(span):
+            return self.backend.execute(code, timeout, listener, cause=cause, on_error=on_error)
 
     def begin(self, order: ProgramOrder, listener: ProgramListener) -> ProgramHandle:
         """Begins a process beside the namespace. May block where no jail is there."""
@@ -436,7 +467,12 @@ class RuntimeCore:
     def share(self, name: str, listener: Listener) -> None:
         """Queues a request for a copy that any runtime can have."""
         check_name(name, "variable")
-        self.backend.share(name, listener)
+        span = begun(SHARE, {RUNTIME: self.name})
+        if span.recording:
+            span.content(VARIABLE, name)
+            listener = Traced(listener, span)
+        with ended_if_raised(span):
+            self.backend.share(name, listener)
 
     def delete(self, name: str, listener: Listener) -> None:
         check_name(name, "variable")
@@ -448,6 +484,9 @@ class RuntimeCore:
     def ask_file(self, ask: FileAsk, listener: Listener) -> None:
         """Queues a request about the working directory."""
         self.backend.file(ask, listener)
+
+
+_CELL: Final = {OPERATION: EXECUTE_TOOL, TOOL_NAME: "python", TOOL_TYPE: "extension"}
 
 
 class _Judge:

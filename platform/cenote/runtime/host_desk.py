@@ -11,8 +11,9 @@ import asyncio
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,8 @@ from cenote.runtime.host_turns import MAX_WAITING, HostTurns
 from cenote.runtime.loops import background_loop
 from cenote.runtime.pickling_unsafe import DataOnly, dump
 from cenote.runtime.references import ObjectReference, Sealed
+from cenote.trace_names import EXECUTE_TOOL, OPERATION, TOOL_NAME, TOOL_TYPE
+from cenote.tracing import Span, begun
 from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError, UsageError
 from cenote_security.safeload import load
 from cenote_security.values.limits import Limits
@@ -66,6 +69,17 @@ _SERVING: ContextVar[tuple[HostDesk, asyncio.Task[Any] | None] | None] = Context
     "cenote host call of", default=None
 )
 """Whose call is carried out here, and by which task; a thread has none."""
+
+
+@contextmanager
+def _call_of(cell: Span, asked: Asked) -> Iterator[None]:
+    name = f"{asked.target}.{asked.method}" if asked.method else asked.target
+    with cell.current():
+        span = begun(
+            f"{EXECUTE_TOOL} {name}", {OPERATION: EXECUTE_TOOL, TOOL_NAME: name, TOOL_TYPE: "function"}
+        )
+    with span.whole():
+        yield
 
 
 def host_call() -> int:
@@ -119,6 +133,8 @@ class HostDesk:
         self._lock = threading.Lock()
         self.loop: asyncio.AbstractEventLoop | None = None
         """The loop that awaits a cell right now; set and cleared by the runtime."""
+        self._cells: deque[Span] = deque()
+        """Spans of the cells that are under way, which are carried out in their order."""
 
     def call(self, asked: Asked, given: ObjectReference | None, answer: Answer) -> None:
         """Starts the call and takes it over. given: the value that comes along unopened. Never blocks."""
@@ -194,6 +210,24 @@ class HostDesk:
                 "return the value, or use another runtime"
             )
 
+    def tracing(self, span: Span) -> Callable[[], None]:
+        """Calls are part of this cell while it runs. What this returns is called once it is over."""
+        self._cells.append(span)
+
+        def over() -> None:
+            with suppress(ValueError):
+                self._cells.remove(span)
+
+        return over
+
+    def _traced(self, asked: Asked) -> AbstractContextManager[object]:
+        """Around a call: it is part of the cell that makes it, and what the function does is part of the call."""
+        try:
+            cell = self._cells[0]
+        except IndexError:
+            return nullcontext()
+        return _call_of(cell, asked)
+
     # -- the call itself --
 
     def _start(self, target: Target, asked: Asked, given: ObjectReference | None) -> Future[HostResult]:
@@ -206,7 +240,8 @@ class HostDesk:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
         _SERVING.set((self, None))
-        return self._result(asked, target(*args, **kwargs))
+        with self._traced(asked):
+            return self._result(asked, target(*args, **kwargs))
 
     async def _perform_async(
         self, target: Callable[..., Coroutine[Any, Any, Any]], asked: Asked, given: ObjectReference | None
@@ -214,7 +249,8 @@ class HostDesk:
         args, kwargs = self._arguments(asked, given)
         _CALL.set(asked.origin)
         _SERVING.set((self, asyncio.current_task()))
-        return self._result(asked, await target(*args, **kwargs))
+        with self._traced(asked):
+            return self._result(asked, await target(*args, **kwargs))
 
     def _result(self, asked: Asked, result: object) -> HostResult:
         if isinstance(result, Sealed | ObjectReference):

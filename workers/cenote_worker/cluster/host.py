@@ -22,6 +22,7 @@ from cenote_worker.checkpoints.errors import StoreBusyError
 from cenote_worker.checkpoints.store import CheckpointStore
 from cenote_worker.cluster.assignment import KEY, Assignment
 from cenote_worker.cluster.kept_references import Elsewhere, KeptReferences
+from cenote_worker.counts import CLIENTS, DURABLE, RUNTIMES
 from cenote_worker.hosted.adoption import adopt
 from cenote_worker.hosted.branching import ForkOrder, ForkPoint, StateCopy, carried_out, copied
 from cenote_worker.hosted.checkpoints import BUSY
@@ -113,7 +114,7 @@ class RuntimeHost:
         self._binding: set[str] = set()
         self._keys: dict[str, Sequence[RuntimeKey]] = {key.runtime: (key,)}
         self._trail = Trail(f"{node}/{secrets.token_hex(8)}")
-        self._quotas = MachineQuotas(folder / QUOTAS)
+        self._quotas = MachineQuotas(folder / QUOTAS, self._trail.counts)
         self._quotas.states = self._states_of
         self._stores: dict[str, str] = {}
         """Of states, by tenant."""
@@ -240,7 +241,8 @@ class RuntimeHost:
                 _in_time(lambda: keeping.equip(runtime, room, lives=True))
                 opened.callback(runtime.refill.close)
 
-            hosted = adopt(name, policy, relay, kept, history, equip, self._books(assignment).cell)
+            entries, counts = self._books(assignment).cell, self._trail.counts
+            hosted = adopt(name, policy, relay, kept, history, equip, entries, counts)
             opened.pop_all()
         return hosted, kept
 
@@ -264,7 +266,7 @@ class RuntimeHost:
             opened.callback(kept.close)
             history = _in_time(lambda: keeping.record_of(name))
             opened.callback(history.close)
-            hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history)
+            hosted = HostedRuntime(policy, relay, kept.start_jail, name, kept, history, self._trail.counts)
             _in_time(lambda: keeping.equip(hosted, partial(self._room, assignment.tenant)))
             opened.pop_all()
         return hosted, kept
@@ -334,6 +336,12 @@ class RuntimeHost:
 
     def deeds(self, written: Mapping[str, int]) -> Batch:
         """What was done here, for the record. written: by source, up to where all is on record."""
+        facts, counts = self.facts(), self._trail.counts
+        asleep = sum(fact.hibernated for fact in facts)
+        counts.set(RUNTIMES, len(facts) - asleep, "ready")
+        counts.set(RUNTIMES, asleep, "hibernated")
+        counts.set(DURABLE, sum(fact.retention.durable for fact in facts))
+        counts.set(CLIENTS, sum(fact.clients for fact in facts))
         return self._trail.read(written.get(self._trail.source, 0))
 
     def _find(self, runtime: str) -> _Bound:

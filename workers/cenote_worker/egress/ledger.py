@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from cenote_security.network import Allow
 from cenote_security.printable import printable
+from cenote_worker.counts import EGRESS, EGRESS_BYTES, Counts
 
 KEPT: Final = 1000
 """Decisions that are kept in memory. The logger `cenote.egress` gets them all."""
@@ -51,8 +52,9 @@ def _nobody(_decision: Decision, _passed: int | None) -> None:
 class Ledger:
     """Noted on the proxy's thread, read from any. witness: hears of everything besides."""
 
-    def __init__(self, allow: Allow) -> None:
+    def __init__(self, allow: Allow, counts: Counts | None = None) -> None:
         self.allow = allow
+        self._counts = counts or Counts()
         self._lock = threading.Lock()
         self._decisions: deque[Decision] = deque(maxlen=KEPT)
         self._left = allow.volume_bytes
@@ -91,9 +93,11 @@ class Ledger:
         _log.log(
             level, "%s %s:%d %s", kind, decision.host or "-", port, verdict, extra={"decision": decision}
         )
+        self._counts.add(EGRESS, "refused" if reason else "allowed")
         self.witness(decision, None)
         return decision
 
     def ended(self, decision: Decision, passed: int) -> None:
         """The connection that was allowed has ended. passed: bytes, both ways."""
+        self._counts.add(EGRESS_BYTES, by=passed)
         self.witness(decision, passed)

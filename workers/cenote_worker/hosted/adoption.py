@@ -8,6 +8,7 @@ from functools import partial
 
 from cenote_proto.v1 import journal_pb2
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.counts import Counts
 from cenote_worker.history.history import History
 from cenote_worker.hosted import asks
 from cenote_worker.hosted.change import Change
@@ -52,14 +53,16 @@ def adopt(
     history: History | None = None,
     equip: Equip = _bare,
     entries: Entries | None = None,
+    counts: Counts | None = None,
 ) -> HostedRuntime:
     """Goes on with a runtime that another process has left. policy: the one that it had. kept: as it was found.
 
     Its namespace and its running cell are there, and the outcomes of its last keyed calls. Calls that were waiting
     never ran: their clients send them again. A jail that has ended meanwhile is reported as in its own process.
     history: as that process wrote it down, if it did. entries: for the cell that runs, if there are books.
+    counts: see HostedRuntime.
     """
-    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history)
+    runtime = HostedRuntime(policy, hosts, kept.start_jail, name, kept, history, counts)
     story = kept.found_story()
     last = story.current
     runtime.count_on(story.steps, last.jail.ends_at or None)

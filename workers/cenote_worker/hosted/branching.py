@@ -22,6 +22,7 @@ from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteF
 from cenote_worker.checkpoints.fidelity import missing_of
 from cenote_worker.checkpoints.handover import HandedOver, Imaged
 from cenote_worker.checkpoints.state import index_for
+from cenote_worker.counts import FORK_SECONDS, FORKS
 from cenote_worker.history.history import History
 from cenote_worker.hosted.fresh_jails import StartJail
 from cenote_worker.hosted.legacy import NO_LEGACY, Legacy
@@ -97,11 +98,14 @@ def copied(source: HostedRuntime, order: ForkOrder) -> Iterator[StateCopy]:
     Raises IncompleteForkError when something would be missing, CheckpointRefusedError, what `visiting` and
     `HostedRuntime.start` raise, OSError when there is no memory.
     """
+    began = time.monotonic()
     copy = StateCopy(source, order)
     try:
         if copy.missing and not order.partial:
             raise IncompleteForkError(copy.missing)
         yield copy
+        source.recorder.counts.add(FORKS, by=copy.branches)
+        source.recorder.counts.observe(FORK_SECONDS, time.monotonic() - began)
     finally:
         copy.close()
 
@@ -148,6 +152,8 @@ class StateCopy:
         self._order = order
         self._until = None if order.patience is None else time.monotonic() + order.patience
         self._lock = threading.Lock()
+        self.branches = 0
+        """That were begun with it."""
         self._images: list[Imaged] = []
         """That were not taken in: another branch may be about to find the same."""
         self._held, self._head, self._reason = self._taken(exact=True)
@@ -192,7 +198,10 @@ class StateCopy:
         history = History() if history is None else history
         history.begin_as(self._source.history)
         policy = self._source.policy
-        branch = HostedRuntime(policy, hosts, start, name or self._source.name, legacy, history)
+        counts = self._source.recorder.counts
+        branch = HostedRuntime(policy, hosts, start, name or self._source.name, legacy, history, counts)
+        with self._lock:
+            self.branches += 1
         for injection in self._source.noted.all():
             if not injection.seat.private:
                 branch.declare(replace(injection, values=injection.values.duplicate(), number=0))

@@ -10,6 +10,7 @@ from typing import Final
 
 from cenote_security.errors import RuntimeClosedError, RuntimeExpiredError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.counts import STARTS
 from cenote_worker.egress.ledger import Ledger
 from cenote_worker.environments.building import pinned
 from cenote_worker.history.step import START
@@ -117,6 +118,7 @@ class FreshJails:
     @contextmanager
     def _started(self) -> Iterator[Supervisor]:
         """It is ended if it cannot be filled."""
+        began = time.monotonic()
         supervisor = self._start(self.pin(), self._ledger, self._lifetime_left())
         try:
             with self._lock:
@@ -124,6 +126,8 @@ class FreshJails:
             if closed:
                 raise RuntimeClosedError("this runtime was closed while its jail was started; make a new one")
             yield supervisor
+            took = time.monotonic() - began
+            self._recorder.counts.observe(STARTS, took, "cold" if supervisor.began_cold else "warm")
         except BaseException:
             supervisor.end(_CLOSED)
             raise

@@ -10,6 +10,7 @@ from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_worker.checkpoints.rebuild import Rebuild
 from cenote_worker.checkpoints.restoring import Piece
 from cenote_worker.content import Content
+from cenote_worker.counts import RERUN
 from cenote_worker.history.step import StepRecord
 from cenote_worker.hosted.asks import STATE_TIMEOUT
 from cenote_worker.hosted.rebuild_plans import reaches_out
@@ -97,6 +98,7 @@ class Rebuilding:
 
     def _repeat(self, record: StepRecord, rebuild: Rebuild) -> str:
         replay = Replay(record.host_calls, tentative=True, alone=True)
+        self._runtime.recorder.counts.add(RERUN)
         self._runtime.replays.begin(replay, lambda: None)
         try:
             timeout = STATE_TIMEOUT + SLOWER * record.duration

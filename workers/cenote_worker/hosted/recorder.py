@@ -5,21 +5,37 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
+from cenote_worker.counts import (
+    CELL_OVERHEAD,
+    CELL_SECONDS,
+    CELLS,
+    HOST_CALLS,
+    KILL_REASONS,
+    KILLS,
+    RERUN,
+    ROLLBACK_SECONDS,
+    ROLLBACKS,
+    Counts,
+)
 from cenote_worker.history.bounds import MAX_BEGUN_FILES
 from cenote_worker.history.events import PutIn
 from cenote_worker.history.history import History
 from cenote_worker.history.host_calls import HostCallNotes
-from cenote_worker.history.step import START, StepRecord, StepStatus
+from cenote_worker.history.step import START, HostCallRecord, StepRecord, StepStatus
 from cenote_worker.hosted.change import Change
 from cenote_worker.hosted.injection import in_place
 from cenote_worker.hosted.listeners import Noting
-from cenote_worker.results import CellUsage, ExecutionResult, Rollback
+from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult, Rollback
 from cenote_worker.supervisor.edge import DoneReply, VariablesReply
 from cenote_worker.supervisor.requests import Listener, Outcome, Seat
 
 Record = Callable[[Listener], Listener]
 """Writes down what a request has come to, before its listener hears of it."""
+
+
+_NO_KILLS: Final = ("exception", "interrupt", "policy", "closed", "reset", "hibernated")
 
 
 def unrecorded(listener: Listener) -> Listener:
@@ -30,8 +46,10 @@ def unrecorded(listener: Listener) -> Listener:
 class Recorder:
     """Of one runtime. Listeners of requests are called in the order in which their jail has carried them out."""
 
-    def __init__(self, history: History) -> None:
+    def __init__(self, history: History, counts: Counts | None = None) -> None:
+        """counts: of its process; by default of this runtime alone."""
         self.history = history
+        self.counts = counts or Counts()
         self.host_calls = HostCallNotes()
 
     # -- requests, on their way to whoever waits for them --
@@ -46,9 +64,13 @@ class Recorder:
         return Noting(listener, note)
 
     def rollback(self, listener: Listener) -> Listener:
+        began = time.monotonic()
+
         def note(outcome: Outcome) -> None:
             if isinstance(outcome, Rollback):
                 self._back_at(outcome.step, "rollback")
+                self.counts.add(ROLLBACKS)
+                self.counts.observe(ROLLBACK_SECONDS, time.monotonic() - began)
 
         return Noting(listener, note)
 
@@ -84,10 +106,11 @@ class Recorder:
     def _ran(self, asked: StepRecord, result: ExecutionResult) -> None:
         """A cell has a result, whether or not it ran."""
         calls, dropped = self.host_calls.take()
+        status = _status(result)
         self.history.ended(
             asked,
             number=result.step,
-            status=_status(result),
+            status=status,
             stdout=result.stdout,
             stderr=result.stderr,
             value=result.value,
@@ -103,6 +126,30 @@ class Recorder:
         )
         if result.state == "rolled_back" and result.back_at is not None:
             self._back_at(result.back_at, result.error.reason if result.error is not None else "")
+        self._count(asked, result, status, calls, dropped)
+
+    def _count(
+        self,
+        asked: StepRecord,
+        result: ExecutionResult,
+        status: StepStatus,
+        calls: Sequence[HostCallRecord],
+        dropped: int,
+    ) -> None:
+        counts = self.counts
+        counts.add(CELLS, status)
+        if status == "refused":
+            return
+        counts.observe(CELL_SECONDS, result.duration)
+        counts.observe(CELL_OVERHEAD, max(result.usage.wall - result.duration, 0.0))
+        if asked.origin != START:
+            counts.add(RERUN)
+        if result.error is not None and (reason := _kill_reason(result.error)):
+            counts.add(KILLS, reason)
+        for call in calls:
+            counts.add(HOST_CALLS, call.effect)
+        if dropped:
+            counts.add(HOST_CALLS, "unrecorded", by=dropped)
 
     def _back_at(self, step: int, reason: str) -> None:
         """A jail says where it is: that may be no step that there is."""
@@ -178,6 +225,16 @@ class Recorder:
         """Removed ones count as not kept: what else was in their folders is not known."""
         files = {**self.history.begun_files, **dict.fromkeys(change.names, content)}
         return files if len(files) <= MAX_BEGUN_FILES else {**self.history.begun_files, "": ""}
+
+
+def _kill_reason(error: ErrorInfo) -> str:
+    """Empty for what ended by itself, or as its author wanted. A jail has a say in the text: it cannot be a label."""
+    reason = error.reason.partition(" ")[0]
+    if reason in _NO_KILLS:
+        return ""
+    if error.outside:
+        return "outside"
+    return "signal" if reason == "killed" else reason if reason in KILL_REASONS else "other"
 
 
 def _status(result: ExecutionResult) -> StepStatus:

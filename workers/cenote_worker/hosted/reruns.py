@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
+from cenote_worker.counts import REUSED
 from cenote_worker.history.history import History
 from cenote_worker.history.step import START, StepRecord
 from cenote_worker.hosted import asks
@@ -164,6 +165,7 @@ class Reruns:
     def reuse(self, record: StepRecord) -> StepRecord:
         """A new step, which becomes the head, with the result of this one."""
         number = self._runtime.new_step()
+        self._runtime.recorder.counts.add(REUSED)
         return self._runtime.history.ended(
             replace(record, number=number, origin=record.number, outcome="reused")
         )

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.counts import Counts
 from cenote_worker.egress.ledger import Decision, Ledger
 from cenote_worker.history.history import History
 from cenote_worker.hosted import asks
@@ -67,24 +68,25 @@ class HostedRuntime:
         name: str = "",
         legacy: Legacy = NO_LEGACY,
         history: History | None = None,
+        counts: Counts | None = None,
     ) -> None:
         """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
 
         name: what errors call it. legacy: what is left to another process that takes it over. history: where its
-        steps are written down; in memory by default.
+        steps are written down; in memory by default. counts: of its process; by default of this runtime alone.
         """
         self.name = name
         self._pid = os.getpid()
         self.turn = threading.RLock()
         """Whoever has it is the only one to send anything to the jail."""
         self._legacy = legacy
-        self.ledger = Ledger(policy.network) if isinstance(policy.network, Allow) else None
+        self.ledger = Ledger(policy.network, counts) if isinstance(policy.network, Allow) else None
         self.jail = CurrentJail(self.is_stored)
         """Under `turn`."""
         self._at_hand: Supervisor | None = None
         """Under `turn`, for whoever has it without having waited; see `at_hand`."""
         self._closed = False
-        self.recorder = Recorder(history or History())
+        self.recorder = Recorder(history or History(), counts)
         self.noted = NotedInjections(legacy, self.history, policy.memory_bytes)
         self.replays = Replays(hosts, self.recorder.host_calls.effect_of)
         deliveries = Deliveries(policy, self.replays, self.recorder.host_calls, legacy)

@@ -20,7 +20,7 @@ class JailEnds:
 
     group: its control group; None for a watchdog. disk: its private folders, -1 for none that are its own. egress: a
     listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority:
-    whom its programs trust beside others, where its policy has credentials.
+    whom its programs trust beside others, where its policy has credentials. cold: its zygote was started for it.
     """
 
     pidfd: int
@@ -34,6 +34,7 @@ class JailEnds:
     disk: int = -1
     egress: int = -1
     authority: Certificate | None = None
+    cold: bool = False
 
     def record(self) -> bytes:
         """What `arrived` needs besides the descriptors: for places that are as private as this process."""
@@ -48,6 +49,7 @@ class JailEnds:
             "disk": self.disk >= 0,
             "egress": self.egress >= 0,
             "authority": None if self.authority is None else self.authority.parts(),
+            "cold": self.cold,
         }
         return json.dumps(facts).encode()
 
@@ -78,6 +80,7 @@ class JailEnds:
             disk=further.pop(0) if facts["disk"] else -1,
             egress=further.pop(0) if facts["egress"] else -1,
             authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
+            cold=facts.get("cold", False),
         )
 
     def close(self) -> None:

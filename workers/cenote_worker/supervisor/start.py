@@ -81,6 +81,7 @@ class Nursery:
         if isinstance(policy.network, Allow):
             _check_network(zygote)
             authority = self._own_authority() if policy.network.credentials else None
+        cold = not zygote.is_ready
         facts = zygote.facts
         base = facts.base_memory
         with ExitStack() as theirs, ExitStack() as ours:
@@ -112,6 +113,7 @@ class Nursery:
             disk=open_disk(started.pidfd, started.isolation) if group is None else -1,
             egress=-1 if started.egress is None else started.egress,
             authority=authority,
+            cold=cold,
         )
 
     def supervise(

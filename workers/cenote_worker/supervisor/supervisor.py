@@ -65,6 +65,7 @@ class Supervisor:
         self._ends = ends
         self._policy = policy
         self.isolation: str = ends.isolation
+        self.began_cold = ends.cold
         self._account = account
         self.sparing = account.sparing
         self._chronicle = chronicle

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from cenote_security.printable import printable
+from cenote_worker.counts import Snapshot
 from cenote_worker.egress.ledger import Decision
 from cenote_worker.results import ExecutionResult
 
@@ -70,7 +71,7 @@ class Batch:
     """Deeds in the order of their numbers, which one source never uses twice.
 
     first: number of the first of them; each has one more than the one before. lost: how many right before the first
-    nobody has taken, for want of room. more: whether there are more by now.
+    nobody has taken, for want of room. more: whether there are more by now. counts: all that this source has counted.
     """
 
     source: str
@@ -78,6 +79,12 @@ class Batch:
     deeds: tuple[Deed, ...]
     lost: int = 0
     more: bool = False
+    counts: Snapshot = field(default_factory=Snapshot)
+
+    def __setstate__(self, state: list[object]) -> None:
+        """A pickle has values alone, in order; a process of an earlier version has no counts."""
+        for kind, value in zip(fields(self), [*state, Snapshot()], strict=False):
+            object.__setattr__(self, kind.name, value)
 
 
 def code_of(text: str) -> Code:

@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
+from cenote_worker.counts import Counts
 from cenote_worker.tenancy.shared_quota import Limits, SharedQuota
 from cenote_worker.tenancy.tally import Tally
 
@@ -24,10 +25,14 @@ def _none(_tenant: str) -> int:
 
 
 class MachineQuotas:
-    """Thread-safe. folder: where the processes of a machine meet; None for a process that is alone."""
+    """Thread-safe. folder: where the processes of a machine meet; None for a process that is alone.
 
-    def __init__(self, folder: Path | None = None) -> None:
+    counts: of this process.
+    """
+
+    def __init__(self, folder: Path | None = None, counts: Counts | None = None) -> None:
         self._folder = folder
+        self._counts = counts or Counts()
         self._lock = threading.Lock()
         self._tallies: dict[tuple[str, SharedQuota], Tally] = {}
         self.states: Stored = _none
@@ -39,7 +44,7 @@ class MachineQuotas:
         with self._lock:
             known = self._tallies.get((tenant, quota))
             if known is None:
-                known = self._tallies[tenant, quota] = Tally(quota, self._opened(tenant, quota))
+                known = self._tallies[tenant, quota] = Tally(quota, self._opened(tenant, quota), self._counts)
             return known
 
     def room(self, tenant: str, size: int, stored: Stored) -> AbstractContextManager[None]:

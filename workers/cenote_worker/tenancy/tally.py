@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from cenote_worker.counts import QUOTA_REFUSALS, Counts
 from cenote_worker.tenancy.shared_quota import SharedQuota, exceeded
 
 _NUMBER: Final = struct.Struct("<q")
@@ -31,9 +32,10 @@ def nothing() -> int:
 class Tally:
     """Thread-safe. For as long as nothing is limited a count costs two system calls, and else some more."""
 
-    def __init__(self, quota: SharedQuota, descriptor: int) -> None:
-        """descriptor: of the file, taken over; opened by this process for nothing else."""
+    def __init__(self, quota: SharedQuota, descriptor: int, counts: Counts) -> None:
+        """descriptor: of the file, taken over; opened by this process for nothing else. counts: of refusals."""
         self._quota = quota
+        self._counts = counts
         self._file = descriptor
         self._lock = threading.Lock()
         self._place = 0
@@ -76,6 +78,7 @@ class Tally:
             try:
                 used, limit = self._mine + self._others() + besides(), self._limit()
                 if limit is not None and used + amount > limit:
+                    self._counts.add(QUOTA_REFUSALS, self._quota.value)
                     raise exceeded(self._quota, used, amount, limit)
                 yield
             finally:

@@ -11,6 +11,7 @@ from collections import deque
 from itertools import islice
 from typing import Final
 
+from cenote_worker.counts import Counts
 from cenote_worker.tenancy.deeds import Batch, Deed
 
 ROOM: Final = 20_000
@@ -24,6 +25,8 @@ class Trail:
 
     def __init__(self, source: str, room: int = ROOM) -> None:
         self.source = source
+        self.counts = Counts()
+        """Of the same process. They go out with the deeds."""
         self._room = room
         self._lock = threading.Lock()
         self._deeds: deque[Deed] = deque()
@@ -53,4 +56,5 @@ class Trail:
                 deeds=tuple(islice(self._deeds, BATCH)),
                 lost=self._lost,
                 more=len(self._deeds) > BATCH,
+                counts=self.counts.snapshot(),
             )

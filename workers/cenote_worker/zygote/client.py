@@ -81,6 +81,11 @@ class ZygoteClient:
         return self._current().facts()
 
     @property
+    def is_ready(self) -> bool:
+        """Whether a jail can come from it at once, as far as is known without waiting."""
+        return self._current().is_ready
+
+    @property
     def isolation(self) -> LevelName:
         return self.facts.isolation
 

@@ -106,6 +106,11 @@ class Connection:
         """True when no further jail can come from this zygote."""
         return self._ended is not None or self._process.status is not None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it is known to have loaded its modules; nothing is waited for."""
+        return self._facts is not None
+
     def facts(self) -> ZygoteFacts:
         """Wait until the zygote is ready. Raises what kept it from getting there."""
         if self._facts is None:

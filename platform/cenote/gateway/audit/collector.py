@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from cenote.gateway.audit.chain import Mark
 from cenote.gateway.audit.entry import BrokenLineError, Event, parse_line
@@ -32,14 +32,30 @@ _NO_ROOM: Final = "more happened there than it has room for, and nobody has fetc
 _ENDED: Final = "the process has ended; what it had not handed over is lost, if there was anything"
 
 
+Reports = Mapping[str, list[Batch] | None]
+"""By machine, of each of its sources; None for one that does not answer."""
+
+
+class CollectorListener(Protocol):
+    """Hears of what a collector fetches, on its thread."""
+
+    def heard(self, reports: Reports) -> None: ...
+
+    def wrote(self, deeds: Batch, after: int) -> None:
+        """They are on record, those with numbers up to `after` since before."""
+
+
 class Collector:
     """Of one gateway. Thread-safe."""
 
-    def __init__(self, recorder: Recorder, nodes: Nodes, folder: Path) -> None:
+    def __init__(
+        self, recorder: Recorder, nodes: Nodes, folder: Path, listener: CollectorListener | None = None
+    ) -> None:
         """folder: of the log that the recorder writes."""
         self._recorder = recorder
         self._nodes = nodes
         self._folder = folder
+        self._listener = listener
         self._turn = threading.Lock()
         self._written: dict[str, int] | None = None
         self._met: dict[str, set[str]] = {}
@@ -57,6 +73,8 @@ class Collector:
     def _fetch(self, written: dict[str, int]) -> bool:
         """Whether there is more."""
         told = self._nodes.deeds(dict(written))
+        if self._listener is not None:
+            self._listener.heard(told)
         batches = [batch for each in told.values() for batch in each or ()]
         for batch in batches:
             self._write(batch, written)
@@ -65,15 +83,18 @@ class Collector:
 
     def _write(self, batch: Batch, written: dict[str, int]) -> None:
         waiting: list[tuple[int, Future[Mark]]] = []
+        before = written.get(batch.source, 0)
         try:
-            for number, event in _events(batch, written.get(batch.source, 0)):
+            for number, event in _events(batch, before):
                 waiting.append((number, self._recorder.record(event)))
         finally:
             for number, recorded in waiting:
                 recorded.result()
                 written[batch.source] = number
+        if self._listener is not None:
+            self._listener.wrote(batch, before)
 
-    def _mourn(self, told: Mapping[str, list[Batch] | None], written: dict[str, int]) -> None:
+    def _mourn(self, told: Reports, written: dict[str, int]) -> None:
         """Says of processes that are there no more up to where their deeds are on record."""
         for node in list(self._met):
             batches = told.get(node, [])

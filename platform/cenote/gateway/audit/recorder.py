@@ -76,6 +76,12 @@ class Recorder:
         with self._changed:
             return self._problem
 
+    @property
+    def waiting(self) -> int:
+        """Events that are not on the disk yet."""
+        with self._changed:
+            return len(self._waiting)
+
     def close(self) -> None:
         """Writes what waits, and ends. Closing twice is fine."""
         with self._changed:

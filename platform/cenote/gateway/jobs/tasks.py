@@ -68,6 +68,22 @@ class Tasks:
             nanodollars=sum(row["nanodollars"] for row in rows),
         )
 
+    def sums_of_all(self) -> dict[JobId, Sums]:
+        """Of all tenants' jobs. For the gateway itself; an index has all that is read."""
+        sql = (
+            "SELECT job_id, state, COUNT(*) AS tasks, CAST(SUM(tokens) AS BIGINT) AS tokens, "
+            "CAST(SUM(nanodollars) AS BIGINT) AS nanodollars FROM job_tasks GROUP BY job_id, state"
+        )
+        found: dict[JobId, Sums] = {}
+        for row in self._database.rows(sql):
+            before = found.get(row["job_id"], Sums(counts=Counter(), tokens=0, nanodollars=0))
+            found[row["job_id"]] = Sums(
+                counts=before.counts + Counter({row["state"]: row["tasks"]}),
+                tokens=before.tokens + row["tokens"],
+                nanodollars=before.nanodollars + row["nanodollars"],
+            )
+        return found
+
     def marks(self, job: JobId) -> tuple[int, ...]:
         """How far its tasks are: each number is bounded."""
         sql = (

@@ -8,6 +8,7 @@ import sys
 import threading
 from concurrent.futures import Future
 
+from cenote.doors.otlp import export_to
 from cenote.gateway import logs
 from cenote.gateway.orchestrators.loops import WorkLoop, loop_of
 from cenote.gateway.orchestrators.settings import OrchestratorSettings
@@ -19,17 +20,21 @@ log = logging.getLogger("cenote.orchestrators")
 
 def main(settings: str) -> int:
     """Its exit status. It is started again as long as there is something to do."""
-    logs.set_up(logging.WARNING)
+    given = OrchestratorSettings.from_json(settings)
+    logs.set_up(logging.WARNING, as_json=given.log_json)
     made: Future[WorkLoop] = Future()
     threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
+    flush = export_to(given.otlp, "cenote") if given.otlp else lambda: None
     try:
-        made.set_result(loop := loop_of(OrchestratorSettings.from_json(settings)))
+        made.set_result(loop := loop_of(given))
         loop.work()
     except SupersededError:
         return 0
     except CenoteError as error:
         log.error("%s", error)
         return 1
+    finally:
+        flush()
     return 0
 
 

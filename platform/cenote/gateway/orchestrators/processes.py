@@ -51,8 +51,14 @@ class ProcessOrchestrators:
         works: Works,
         environment: Collection[str] = (),
         places: Places | None = None,
+        *,
+        otlp: str = "",
+        log_json: bool = False,
     ) -> None:
+        """otlp: where their traces go, if anywhere. log_json: see set_up."""
         self._state = state
+        self._otlp = otlp
+        self._log_json = log_json
         self._works = works
         self._places = Places(works.share) if places is None else places
         self._granted: dict[str, threading.Event] = {}
@@ -168,7 +174,13 @@ class ProcessOrchestrators:
         """To its end. Whether it was told to make room."""
         address, authority = self._where
         settings = OrchestratorSettings(
-            state=self._state, kind=self._works.kind, work=work, address=address, authority=authority
+            state=self._state,
+            kind=self._works.kind,
+            work=work,
+            address=address,
+            authority=authority,
+            otlp=self._otlp,
+            log_json=self._log_json,
         )
         with self._lock:
             if self._closing.is_set():

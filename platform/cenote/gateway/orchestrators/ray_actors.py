@@ -17,6 +17,7 @@ from typing import Any, Final
 import ray
 from ray.exceptions import RayError
 
+from cenote.doors.otlp import export_to
 from cenote.gateway.database import Database
 from cenote.gateway.database_place import database_place
 from cenote.gateway.errors import DatabaseUnavailableError
@@ -57,6 +58,8 @@ class OrchestratorActor:
                 del os.environ[name]
         os.environ.update(kept)
         self._settings = OrchestratorSettings.from_json(settings)
+        if self._settings.otlp:
+            export_to(self._settings.otlp, "cenote")  # Ray ends this process at once: what is left is lost
         self._loop: WorkLoop | None = None
         self._woken = threading.Event()
         self._idle = threading.Event()
@@ -123,9 +126,16 @@ class RayOrchestrators:
     """See Orchestrators. On the gateway's machine, where the store and the secrets are."""
 
     def __init__(
-        self, state: StateFolder, works: Works, allowed: Collection[str] = (), places: Places | None = None
+        self,
+        state: StateFolder,
+        works: Works,
+        allowed: Collection[str] = (),
+        places: Places | None = None,
+        otlp: str = "",
     ) -> None:
+        """otlp: where their traces go, if anywhere."""
         self._state = state
+        self._otlp = otlp
         self._works = works
         self._prefix = f"{works.kind}/"
         self._allowed = tuple(allowed)
@@ -211,7 +221,12 @@ class RayOrchestrators:
     def _actor(self, work: str) -> Any:
         address, authority = self._where
         settings = OrchestratorSettings(
-            state=self._state, kind=self._works.kind, work=work, address=address, authority=authority
+            state=self._state,
+            kind=self._works.kind,
+            work=work,
+            address=address,
+            authority=authority,
+            otlp=self._otlp,
         )
         return (
             ray.remote(OrchestratorActor)

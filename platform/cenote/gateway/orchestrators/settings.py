@@ -1,4 +1,4 @@
-"""What a process that works on something is told. Values only, and their spelling."""
+"""What a process that works on something is given. Values only, and their spelling."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cenote.gateway.state_folder import StateFolder
 class OrchestratorSettings:
     """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
 
-    state: the platform's folder. No secret is in it.
+    state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. No secret is in it.
     """
 
     state: StateFolder
@@ -22,6 +22,8 @@ class OrchestratorSettings:
     work: str
     address: str
     authority: str = ""
+    otlp: str = ""
+    log_json: bool = False
 
     def to_json(self) -> str:
         return json.dumps(
@@ -31,6 +33,8 @@ class OrchestratorSettings:
                 "work": self.work,
                 "address": self.address,
                 "authority": self.authority,
+                "otlp": self.otlp,
+                "log_json": self.log_json,
             }
         )
 
@@ -44,4 +48,7 @@ class OrchestratorSettings:
             work=given["work"],
             address=given["address"],
             authority=given["authority"],
+            # What Ray starts again may have been told by an earlier version.
+            otlp=given.get("otlp", ""),
+            log_json=given.get("log_json", False),
         )

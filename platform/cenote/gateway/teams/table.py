@@ -5,6 +5,7 @@ Every question of a client names the tenant first, as for runtimes: what others 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from cenote.gateway.names import check_name
 from cenote.gateway.session import Row
 from cenote_security.errors import EntryExistsError, UnknownEntryError
 from cenote_security.ids import TeamId, TenantId, new_team_id
+
+_STATES: Final = "SELECT id, state FROM teams"
 
 ID_PREFIX: Final = "tm_"
 
@@ -76,6 +79,11 @@ class Teams:
     def ids(self) -> list[TeamId]:
         """All tenants'. For the gateway itself."""
         return [row["id"] for row in self._database.rows("SELECT id FROM teams")]
+
+    def spent_of_all(self) -> dict[TeamId, tuple[int, int]]:
+        """Tokens and nanodollars of all tenants' teams. For the gateway itself."""
+        states = ((row["id"], json.loads(row["state"] or "{}")) for row in self._database.rows(_STATES))
+        return {id: (state.get("tokens", 0), state.get("nanodollars", 0)) for id, state in states}
 
     def remove(self, tenant: TenantId, team: TeamId) -> None:
         """With its runs, its news and its record: whoever still works on it finds nothing to write to."""

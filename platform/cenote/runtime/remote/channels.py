@@ -14,6 +14,7 @@ import grpc
 from cenote.runtime.remote.address import AUTHORITY, TOKEN, Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.returning import ReturnWaiter, is_known
+from cenote.tracing import carried
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import (
     CenoteError,
@@ -139,8 +140,9 @@ def tls_credentials(authority: str) -> grpc.ChannelCredentials:
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:
-    """The metadata that a call goes with."""
-    return (("authorization", f"Bearer {token}"),) if token else ()
+    """The metadata that a call goes with: the token, and the trace that it is part of."""
+    own = (("authorization", f"Bearer {token}"),) if token else ()
+    return (*own, *carried().items())
 
 
 async def asked(call: Awaitable[Answer], destination: Destination) -> Answer:
