@@ -11,12 +11,12 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -128,8 +128,7 @@ def http_app(
         routes=routes,
         lifespan=life,
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-            Middleware(OriginCheck, hosts=hosts),
+            Middleware(SiteCheck, names=ServerNames(hosts)),
         ],
         exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
     )
@@ -143,26 +142,56 @@ def _is_meant(record: logging.LogRecord) -> bool:
     return error is None
 
 
-class OriginCheck:
-    """Refuses what a browser sends for a page of another site."""
+class ServerNames:
+    """What a server is called: names, addresses with or without brackets, and `*.` for all names below one."""
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str]) -> None:
+        plain = {_plain(name) for name in names}
+        self._names = {name for name in plain if "*" not in name}
+        self._domains = tuple(name[1:] for name in plain if name.startswith("*.") and len(name) > 2)
+
+    def have(self, name: str) -> bool:
+        plain = _plain(name)
+        return plain in self._names or plain.endswith(self._domains)
+
+
+def _plain(name: str) -> str:
+    """Each name and each address in one spelling."""
+    bare = name.strip().removeprefix("[").removesuffix("]").removesuffix(".").lower()
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return bare
+
+
+class SiteCheck:
+    """Refuses requests by a name that is not the server's, and what a browser sends for a page of another site."""
+
+    def __init__(self, app: ASGIApp, names: ServerNames) -> None:
         self._app = app
-        self._hosts = {host.strip("[]") for host in hosts}
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = dict(scope.get("headers") or ()).get(b"origin", b"").decode("latin-1")
-        if origin and not self._is_ours(origin):
+        headers = dict(scope.get("headers") or ())
+        host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
+        answer: Response | None = None
+        if scope["type"] == "http" and not self._is_ours(f"//{host}"):
+            said = f"the server is not called {host!r:.200}; `cenote serve --name` and certificates give it names"
+            answer = _answer(400, "RejectedError", said)
+        elif origin and not self._is_ours(origin):
             answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
-            await answer(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        await (answer or self._app)(scope, receive, send)
 
-    def _is_ours(self, origin: str) -> bool:
+    def _is_ours(self, url: str) -> bool:
+        """Whether a URL without a path names this server."""
         try:
-            return urlsplit(origin).hostname in self._hosts
+            parts = urlsplit(url)
+            port = parts.port
         except ValueError:
             return False
+        host = parts.netloc if port is None else parts.netloc.removesuffix(f":{port}")
+        is_address = host.startswith("[") and host.endswith("]")
+        return (is_address or ":" not in host) and self._names.have(host)
 
 
 def token_of(request: Request) -> str:
