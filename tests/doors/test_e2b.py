@@ -118,6 +118,18 @@ def test_errors_are_in_the_terms_of_python(sandbox: Sandbox) -> None:
     assert (error["name"], error["value"]) == ("NameError", "name 'undefined_name' is not defined")
 
 
+def test_long_texts_are_whole(sandbox: Sandbox) -> None:
+    """Values, messages of errors, what is displayed: agents of others send their data in them."""
+    length = 500_000
+    assert len(sandbox.text(f"'v' * {length}")) == length
+    (error, _) = sandbox.run(f"class Answer(BaseException): pass\nraise Answer('m' * {length})")
+    assert (error["name"], error["value"]) == ("Answer", "m" * length)
+    code = f"from IPython.display import display\ndisplay({{'text/html': 'h' * {length}}}, raw=True)"
+    assert len(sandbox.run(code)[0]["html"]) == length
+    printed = [event["text"] for event in sandbox.run(f"print('p' * {length})") if event["type"] == "stdout"]
+    assert "".join(printed) == "p" * length + "\n"
+
+
 def test_tables_come_with_their_data(sandbox: Sandbox) -> None:
     (result, _) = sandbox.run("import pandas as pd\npd.DataFrame({'a': [1, 2]})")
     assert result["data"] == {"a": [1, 2]}
