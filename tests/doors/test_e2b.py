@@ -167,6 +167,26 @@ def test_a_command_and_its_end(sandbox: Sandbox) -> None:
     assert (ended["end"]["exitCode"], ended["end"]["exited"], last) == (3, True, {})
 
 
+def test_a_command_may_begin_a_session(sandbox: Sandbox) -> None:
+    """`setsid` stays in front where its caller leads no process group: the output and the status are the command's."""
+    started, *rest, ended, _ = list(sandbox.start("setsid sh -c 'echo out; exit 5'"))
+    assert [base64.b64decode(event["data"]["stdout"]) for event in rest] == [b"out\n"]
+    assert ended["end"]["exitCode"] == 5
+
+
+def test_a_command_may_end_in_order_when_it_is_asked_to(sandbox: Sandbox) -> None:
+    code = "trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.01; done"
+    events = sandbox.start(code)
+    pid = next(events)["start"]["pid"]
+    assert base64.b64decode(next(events)["data"]["stdout"]) == b"on\n"
+    selected = {"process": {"pid": pid}}
+    sandbox.call("process.Process/SendSignal", {**selected, "signal": "SIGNAL_SIGTERM"})
+    *rest, ended, _ = list(events)
+    said = [base64.b64decode(event["data"].get("stdout", "")) for event in rest if "data" in event]
+    assert b"".join(said) == b"bye\n"
+    assert ended["end"]["exitCode"] == 3
+
+
 def test_a_command_is_fed_joined_listed_and_killed(sandbox: Sandbox) -> None:
     first = sandbox.start("cat", stdin=True, tag="feline")
     pid = next(first)["start"]["pid"]

@@ -25,11 +25,16 @@ from xml.etree import ElementTree
 from tests.peers.e2b import serve
 
 ROOT: Final = Path(__file__).resolve().parents[2]
-TESTS: Final = ("pytest>=8.3", "pytest-asyncio>=0.24", "pytest-timeout>=2.3")
+TESTS: Final = ("pytest>=8.3", "pytest-timeout>=2.3")
+ASYNC: Final = "pytest-asyncio>=0.24"
 E2B: Final = ("e2b==2.63.0", "e2b-code-interpreter==2.11.5")
 
 CONSUMERS: Final[Mapping[str, tuple[str, ...]]] = {
     "smolagents": ("smolagents==1.26.0", "python-dotenv", *E2B),
+    "openai_agents": ("openai-agents==0.24.0", ASYNC, *E2B),
+    "pydantic_ai": ("pydantic-ai-harness[e2b]==0.62.0", "anyio>=4", *E2B),
+    "langchain": ("langchain-e2b==0.0.6", "langchain-tests==1.1.9", ASYNC, *E2B),
+    "inspect": ("inspect-sandboxes==0.6.1", ASYNC, *E2B),
 }
 """Their packages."""
 
@@ -43,7 +48,7 @@ def main() -> int:
     chosen = options.consumers or list(CONSUMERS)
     pythons = {consumer: environment(consumer) for consumer in chosen}
     failed = list[str]()
-    with ExitStack() as servers, TemporaryDirectory() as temporary:
+    with TemporaryDirectory() as temporary, ExitStack() as servers:  # which end before their folders do
         for server in ("serve", "up"):
             folder = Path(temporary) / server
             folder.mkdir()
