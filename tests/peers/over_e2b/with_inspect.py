@@ -13,7 +13,7 @@ from inspect_ai.scorer import includes
 from inspect_ai.solver import generate, use_tools
 from inspect_ai.tool import bash
 from inspect_ai.util._sandbox.self_check import *  # noqa: F403
-from inspect_sandboxes.e2b import E2BSandboxEnvironment
+from inspect_sandboxes.e2b._e2b import E2BSandboxEnvironment
 
 CANNOT = {"test_exec_as_user": "a jail has one user"}
 
@@ -37,7 +37,7 @@ class Scripted(ModelAPI):
         super().__init__(model_name)
         self.commands = list(commands)
 
-    async def generate(self, input: Any, *_: Any, **__: Any) -> ModelOutput:  # noqa: A002
+    async def generate(self, input: Any, *_: Any, **__: Any) -> ModelOutput:
         if self.commands:
             return ModelOutput.for_tool_call("scripted", "bash", {"cmd": self.commands.pop(0)})
         return ModelOutput.from_content("scripted", input[-1].text)

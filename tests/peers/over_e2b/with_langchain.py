@@ -1,4 +1,4 @@
-"""LangChain's `langchain-e2b` for deepagents: LangChain's own suite for sandboxes, and an agent, its model scripted."""
+"""LangChain's `langchain-e2b` for deepagents: LangChain's own suite for sandboxes, and a scripted agent."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Scripted(BaseChatModel):
     """Calls tools in the order given, then answers."""
 
     calls: list[tuple[str, dict[str, Any]]]
-    seen: list[Any] = []
+    asked: int = 0
 
     @property
     def _llm_type(self) -> str:
@@ -44,11 +44,11 @@ class Scripted(BaseChatModel):
         return self
 
     def _generate(self, messages: list[BaseMessage], *_: Any, **__: Any) -> ChatResult:
-        self.seen.append(messages)
+        self.asked += 1
         message = AIMessage("done")
         if self.calls:
             name, arguments = self.calls.pop(0)
-            call = {"name": name, "args": arguments, "id": f"c{len(self.seen)}", "type": "tool_call"}
+            call = {"name": name, "args": arguments, "id": f"c{self.asked}", "type": "tool_call"}
             message = AIMessage("", tool_calls=[call])
         return ChatResult(generations=[ChatGeneration(message=message)])
 

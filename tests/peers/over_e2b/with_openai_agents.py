@@ -1,4 +1,4 @@
-"""The OpenAI Agents SDK's `E2BSandboxClient`: a session by its own interface, and a sandbox agent, its model scripted."""
+"""The OpenAI Agents SDK's `E2BSandboxClient`: a session by its own interface, and a scripted agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Scripted(Model):
         self.answers = list(answers)
         self.seen: list[Any] = []
 
-    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:  # noqa: A002
+    async def get_response(self, system_instructions: Any, input: Any, *_: Any, **__: Any) -> ModelResponse:
         self.seen.append(input)
         answer = self.answers.pop(0)
         item: Any
