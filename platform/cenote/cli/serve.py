@@ -49,7 +49,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def handle(arguments: argparse.Namespace) -> int:
     with importing("HTTP", "http"):
         from cenote.doors.http_app import LOOPBACK, http_app
-        from cenote.doors.http_server import listen, server
+        from cenote.doors.http_server import listen, server, url_of
     _check(arguments)
     tls = _tls(arguments)
     listening = listen(arguments.host, arguments.port)
@@ -57,8 +57,7 @@ def handle(arguments: argparse.Namespace) -> int:
     names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
     app = http_app(callers, sorted(names), policy_from(arguments))
     scheme = "https" if arguments.tls_cert else "http"
-    port = listening.getsockname()[1]
-    Screen().line(f"listening on {scheme}://{arguments.host}:{port}; {token}")
+    Screen().line(f"listening on {url_of(scheme, arguments.host, listening)}; {token}")
     server(app, tls).run([listening])
     return ExitStatus.OK
 
