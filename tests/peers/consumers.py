@@ -1,9 +1,10 @@
-"""Runs what others have built on E2B's SDK over Cenote's E2B interface, unchanged, each in an environment of its own.
+"""Runs others' clients over Cenote's HTTP interface, unchanged, each in an environment of its own: what is built on
+E2B's SDK, and MCP's.
 
     python -m tests.peers.consumers [CONSUMER...] [pytest arguments]
 
-Each has an environment `.venv-peers-e2b-CONSUMER`, which the first run makes with Python 3.12, and a file of tests in
-`tests/peers/over_e2b`. Models are scripted, so nothing leaves this machine. All run over `cenote serve` and again
+Each has an environment `.venv-peers-over-CONSUMER`, which the first run makes with Python 3.12, and a file of tests in
+`tests/peers/over_e2b` or `tests/peers/over_mcp`. Models are scripted, so nothing leaves this machine. All run over `cenote serve` and again
 over `cenote up`. Exit status 1: a test fails.
 """
 
@@ -34,6 +35,7 @@ CONSUMERS: Final[Mapping[str, tuple[str, ...]]] = {
     "openai_agents": ("openai-agents==0.24.0", ASYNC, *E2B),
     "pydantic_ai": ("pydantic-ai-harness[e2b]==0.62.0", "anyio>=4", *E2B),
     "langchain": ("langchain-e2b==0.0.6", "langchain-tests==1.1.9", ASYNC, *E2B),
+    "fastmcp": ("fastmcp>=4.1,<5", ASYNC),
     "inspect": ("inspect-sandboxes==0.6.1", ASYNC, *E2B),
 }
 """Their packages."""
@@ -58,13 +60,13 @@ def main() -> int:
                 print(f"{consumer} over `cenote {server}`: {passed} of {total}", flush=True)
                 if status:
                     failed.append(f"{consumer} over `cenote {server}`")
-    print(f"failed: {', '.join(failed)}" if failed else "all consumers of E2B pass")
+    print(f"failed: {', '.join(failed)}" if failed else "all pass")
     return 1 if failed else 0
 
 
 def environment(consumer: str) -> Path:
     """Its Python. Made again when its packages change."""
-    folder = ROOT / f".venv-peers-e2b-{consumer}"
+    folder = ROOT / f".venv-peers-over-{consumer}"
     python, stamp = folder / "bin" / "python", folder / ".packages"
     packages = (*CONSUMERS[consumer], *TESTS)
     if not stamp.exists() or stamp.read_text() != repr(packages):
@@ -120,10 +122,14 @@ def run(
         "E2B_API_URL": url,
         "E2B_SANDBOX_URL": url,
         "E2B_HTTP_VERSION": "1.1",
+        "CENOTE_URL": url,
+        "CENOTE_TOKEN": token,
+        "CENOTE_PYTHON": sys.executable,
     }
     command = [python, "-m", "pytest", "-q", "--noconftest", "-c", os.devnull, "--rootdir", ROOT]
     command += ["-o", "asyncio_mode=auto", "-p", "no:cacheprovider", "-W", "ignore", "--timeout", "120"]
-    command += [f"--junitxml={report}", f"tests/peers/over_e2b/with_{consumer}.py", *more]
+    (tests,) = (ROOT / "tests" / "peers").glob(f"over_*/with_{consumer}.py")
+    command += [f"--junitxml={report}", tests, *more]
     status = subprocess.run(command, env=environ, cwd=ROOT, check=False).returncode
     suite = next(ElementTree.parse(report).iter("testsuite")).attrib
     total = int(suite["tests"])
