@@ -3,9 +3,9 @@ E2B's SDK, and MCP's.
 
     python -m tests.peers.consumers [CONSUMER...] [pytest arguments]
 
-Each has an environment `.venv-peers-over-CONSUMER`, which the first run makes with Python 3.12, and a file of tests in
-`tests/peers/over_e2b` or `tests/peers/over_mcp`. Models are scripted, so nothing leaves this machine. All run over `cenote serve` and again
-over `cenote up`. Exit status 1: a test fails.
+Each has an environment `.venv-peers-over-CONSUMER`, which the first run makes with Python 3.12, and a file of tests
+in `tests/peers/over_e2b` or `over_mcp`. Models are scripted, so nothing leaves this machine. All run over `cenote
+serve` and again over `cenote up`. Exit status 1: a test fails.
 """
 
 from __future__ import annotations
