@@ -23,9 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """The same versions of numpy and pandas in both, so that the packages make no difference."""
     wanted = [f"{name}=={version(name)}" for name in ("numpy", "pandas")]
-    offline = {"find_links": [arguments.find_links], "offline": True} if arguments.find_links else {}
+    wheels = [arguments.find_links] if arguments.find_links else []
     begun = time.perf_counter()
-    built = build(Environment(wanted, **offline))
+    built = build(Environment(wanted, find_links=wheels, offline=bool(wheels)))
     print(
         f"environment {built.digest[:12]} of {', '.join(wanted)}: {time.perf_counter() - begun:.1f} s to have it"
     )

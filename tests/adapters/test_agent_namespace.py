@@ -61,9 +61,9 @@ def test_a_bad_name_changes_nothing(namespace: AgentNamespace) -> None:
     with pytest.raises(UsageError, match="not 'a b'"):
         namespace.offer({"two": lambda: 2, "a b": lambda: 3})
     with pytest.raises(UsageError, match="not 'class'"):
-        namespace.put({"x": 1, "class": 2})
+        namespace.put({"never_put": 1, "class": 2})
     assert "1" == namespace.run("one()").value
-    assert not namespace.run("x").success
+    assert not namespace.run("never_put").success
 
 
 def test_a_value_replaces_one_of_its_name(namespace: AgentNamespace) -> None:

@@ -263,7 +263,8 @@ def test_lock_files_of_other_tools(of: Of, wheels: Path, tmp_path: Path) -> None
         ("lock",),
         ("export", "--format", "pylock.toml", "-o", "pylock.toml", "--no-emit-project"),
     ):
-        programs_unsafe.run_uv("locking", (*arguments, "--offline"), tmp_path, building.silent)
+        arguments = (*arguments, "--python", programs_unsafe.base_python(), "--offline")
+        programs_unsafe.run_uv("locking", arguments, tmp_path, building.silent)
     _add_hashes(tmp_path / "uv.lock", wheels)
     for name in ("uv.lock", "pylock.toml"):
         built = build(Environment(lockfile=tmp_path / name, find_links=[str(wheels)], offline=True))

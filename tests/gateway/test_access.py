@@ -29,12 +29,12 @@ def tokens(database: Database) -> Tokens:
 
 @pytest.fixture
 def access(database: Database, tokens: Tokens, clock: Callable[[], float]) -> Access:
-    return Access(tokens, Runtimes(database), KEY, clock)
+    return Access(tokens, Runtimes(database, bytes(32)), KEY, clock)
 
 
 @pytest.fixture
 def etl(database: Database, acme: Tenant) -> RuntimeRecord:
-    return Runtimes(database).add(acme.id, "etl")
+    return Runtimes(database, bytes(32)).add(acme.id, "etl")
 
 
 def principal(tokens: Tokens, tenant: Tenant, *scopes: str) -> Principal:

@@ -17,7 +17,7 @@ from cenote_security.ids import RuntimeId, new_runtime_id
 
 @pytest.fixture
 def runtimes(database: Database) -> Runtimes:
-    return Runtimes(database)
+    return Runtimes(database, bytes(32))
 
 
 @pytest.fixture

@@ -19,8 +19,6 @@ _PLAIN = frozenset((int, float, complex, str, bytes))
 _PLAIN_SIZE = 1_000
 """Bytes. A plain value below is kept until the next look: a new one at its address would pass for the old one."""
 
-_size_of = object.__sizeof__
-
 
 @dataclass(frozen=True, slots=True)
 class _Change:
@@ -92,7 +90,7 @@ class Rebindings:
         return [name for name in changed if name[:1] != "_"]
 
     def _keep(self, name: str, value: object) -> None:
-        if type(value) in _PLAIN and _size_of(value) < _PLAIN_SIZE:
+        if type(value) in _PLAIN and type(value).__sizeof__(value) < _PLAIN_SIZE:
             self._kept[name] = value
         else:
             self._kept.pop(name, None)

@@ -38,6 +38,9 @@ Entries = list[tuple[Any, Any, int]]
 class KeysNotKeptError(TypeError):
     """Changed keys that cannot be put where they were."""
 
+    def __init__(self) -> None:
+        super().__init__("it has keys that have changed since they were put in")
+
 
 def stale_tables(met: Iterable[object]) -> list[tuple[Any, Entries]]:
     """Of these objects, dictionaries and sets of which a pickle would make others. Runs `__hash__` and `__eq__` of
@@ -79,7 +82,7 @@ def _stale(table: Any) -> Entries | None:
     for entry in entries:
         _put(made, *entry)
     if len(made) != len(entries) or isinstance(table, frozenset | OrderedDict):
-        raise KeysNotKeptError("it has keys that have changed since they were put in")
+        raise KeysNotKeptError
     return entries
 
 
@@ -94,7 +97,5 @@ def _entries(table: dict[Any, Any]) -> Iterator[tuple[Any, Any, int]]:
     for key, held in list(table.items()):
         found = numbers.get(id(key), ())
         if len(found) != 1:
-            raise KeysNotKeptError(
-                "it has a key that has changed, and was put in twice or is equal to another one"
-            )
+            raise KeysNotKeptError
         yield key, held, found[0]

@@ -117,7 +117,8 @@ def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
     for base in _SIZED:
         if base in bases(cls):
             return _measure_sized(value, base)
-    return None, _object_size(value), describe_value(value)
+    size = int.__sizeof__(value) if int in bases(cls) else _object_size(value)  # type: ignore[arg-type]
+    return None, size, describe_value(value)
 
 
 def _measure_sized(value: object, base: type) -> tuple[tuple[int, ...] | None, int, str]:

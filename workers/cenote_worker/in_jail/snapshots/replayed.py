@@ -92,7 +92,7 @@ def replayable(
 
 
 def _left_by(trace: StepTrace) -> _Left:
-    return [(each, xxhash.xxh3_64_digest(version)) for each, version in sorted(trace.writes.items())]
+    return [(each, xxhash.xxh3_64_digest(version.encode())) for each, version in sorted(trace.writes.items())]
 
 
 @dataclass(slots=True)
