@@ -168,7 +168,6 @@ def test_a_command_and_its_end(sandbox: Sandbox) -> None:
 
 
 def test_a_command_may_begin_a_session(sandbox: Sandbox) -> None:
-    """`setsid` stays in front where its caller leads no process group: output and status are the command's."""
     _, *rest, ended, _ = list(sandbox.start("setsid sh -c 'echo out; exit 5'"))
     assert [base64.b64decode(event["data"]["stdout"]) for event in rest] == [b"out\n"]
     assert ended["end"]["exitCode"] == 5

@@ -38,12 +38,6 @@ _END: Final = 2
 _KEEPALIVE: Final = 20.0
 """Seconds of silence after which a stream says that it is alive."""
 
-_SHELLS: Final = ("/bin/bash", "/bin/sh")
-_AS_A_CHILD: Final = ("/bin/sh", "-c", 'trap : TERM; "$@"; exit $?', "sh")
-"""Before the argv of E2B's commands. A jail's program leads a process group, and `setsid` in one that does forks and
-ends at once, without its command's output and status; commands of E2B lead none.
-"""
-
 _SIGNALS: Final = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
 
 _CODES: Final[tuple[tuple[type[CenoteError], str, int], ...]] = (
@@ -164,8 +158,6 @@ async def _started(
 ) -> AsyncIterator[dict[str, object]]:
     config, terminal = message.get("process", {}), message.get("pty", {}).get("size")
     argv = [config.get("cmd", ""), *config.get("args", [])]
-    if argv[0] in _SHELLS and not terminal:
-        argv = [*_AS_A_CHILD, *argv]
     process: AsyncProcess = await (await sandbox.runtime()).author.spawn(
         argv,
         env=config.get("envs") or {},
