@@ -91,7 +91,7 @@ def by_jupyter(address: str, token: str, name: str) -> str:
         os.environ |= {"JUPYTER_DATA_DIR": folder, "CENOTE_TOKEN": token}
         attach = [sys.executable, "-m", "cenote.cli.main", "jupyter", "attach", name, "--address", address]
         subprocess.run(  # noqa: S603  (this interpreter)
-            [*attach, "--name", "one-table"], check=True, stdout=subprocess.DEVNULL
+            [*attach], check=True, stdout=subprocess.DEVNULL
         )
         manager, client = start_new_kernel(kernel_name="one-table")
         client.execute_interactive(COLUMN.format(door="jupyter"), output_hook=hear, timeout=60)

@@ -18,6 +18,8 @@ from cenote.doors.callers import OneCaller
 from cenote.doors.e2b import sandboxes
 from cenote.doors.e2b.envd import STREAM
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+from cenote.runtime import AsyncPythonRuntime
+from cenote_security.errors import UnavailableError
 
 TOKEN = "a token of this test"
 
@@ -31,7 +33,7 @@ def base() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def control(base: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=base, headers={"X-API-Key": TOKEN}, timeout=30, trust_env=False) as control:
+    with keyed(base) as control:
         yield control
 
 
@@ -88,6 +90,16 @@ def make(control: httpx.Client, **wanted: object) -> Sandbox:
     made = control.post("/v2/sandboxes", json={"templateID": "base", **wanted})
     assert made.status_code == 201, made.text
     return Sandbox(control, made.json())
+
+
+def keyed(base: str) -> httpx.Client:
+    return httpx.Client(base_url=base, headers={"X-API-Key": TOKEN}, timeout=30, trust_env=False)
+
+
+def open_runtimes(control: httpx.Client) -> set[str]:
+    """As the HTTP interface lists them."""
+    answer = control.get("/v1/runtimes", headers={"Authorization": f"Bearer {TOKEN}"})
+    return {each["name"] for each in answer.json()}
 
 
 # -- cells --
@@ -325,6 +337,40 @@ def test_one_whose_time_is_over_is_ended(control: httpx.Client, monkeypatch: pyt
     assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
     until(lambda: sandbox.http.get("/health").status_code == 502)
     assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 10**9}).status_code == 404
+
+
+def test_one_that_cannot_be_paused_is_ended(control: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a store there is no pause; its jail must not stay for that."""
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    sandbox = make(control, autoPause=True)
+    assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+    until(lambda: sandbox.http.get("/health").status_code == 502)
+    until(lambda: sandbox.id not in open_runtimes(control))
+
+
+class Unsteady(LocalSource):
+    """Ends runtimes at the second attempt."""
+
+    attempts = 0
+
+    async def end(self, runtime: AsyncPythonRuntime) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise UnavailableError("not now")
+        await super().end(runtime)
+
+
+def test_one_that_cannot_be_ended_now_is_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    monkeypatch.setattr(sandboxes, "RETRY_AFTER", 0)
+    policy = SandboxPolicy(preload=())
+    source = Unsteady(policy)
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        sandbox = make(control)
+        assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+        until(lambda: source.attempts == 2)
+        until(lambda: sandbox.id not in open_runtimes(control))
+        assert control.get("/v2/sandboxes").json() == []
 
 
 def test_a_pause_takes_a_store(control: httpx.Client, sandbox: Sandbox) -> None:

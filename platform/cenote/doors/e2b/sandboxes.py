@@ -32,6 +32,9 @@ MAX_TIMEOUT: Final = 24 * 3600
 SWEEP_EVERY: Final = 1.0
 """Seconds between two looks for sandboxes whose time is over."""
 
+RETRY_AFTER: Final = 60.0
+"""Seconds after which a sandbox that could not be ended is tried again."""
+
 MAX_CONTEXTS: Final = 64
 MAX_EVENTS: Final = 10_000
 DEFAULT_CONTEXT: Final = "default"
@@ -40,7 +43,7 @@ HOME: Final = "/home/user"
 
 _ENVIRONMENT: Final = {"HOME": HOME, "PWD": HOME, e2b_forms.VARIABLE: "1"}
 
-State = Literal["running", "paused", "killed"]
+State = Literal["running", "paused"]
 
 log = logging.getLogger("cenote.e2b")
 
@@ -97,6 +100,7 @@ class E2bSandbox:
     end_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     pauses: bool = False
     state: State = "running"
+    is_ending: bool = False
     contexts: dict[str, CodeContext] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
     watchers: dict[str, FileWatcher] = field(default_factory=dict)
@@ -252,10 +256,19 @@ class E2bSandboxes:
         sandbox.state = "paused"
 
     async def kill(self, sandbox: E2bSandbox) -> None:
-        """What it does is ended in the middle."""
-        sandbox.state = "killed"
+        """What it does is ended in the middle. If that fails, the sandbox is still there."""
         self._all.pop(sandbox.id, None)
-        self._owners.pop(sandbox.id, None)
+        owner = self._owners.pop(sandbox.id, None)
+        try:
+            await self._end(sandbox)
+        except NotOpenError:
+            raise
+        except CenoteError:
+            if owner is not None:
+                self._add(sandbox, owner)
+            raise
+
+    async def _end(self, sandbox: E2bSandbox) -> None:
         for watcher in sandbox.watchers.values():
             watcher.watch.close()
         for context in sandbox.contexts.values():
@@ -277,19 +290,31 @@ class E2bSandboxes:
                 log.warning("snapshot %s could not be ended: %s", name, error)
 
     async def sweep(self) -> None:
-        """Ends sandboxes whose time is over, for as long as the server runs."""
-        while True:
-            await asyncio.sleep(SWEEP_EVERY)
-            now = time.monotonic()
-            for sandbox in [
-                each for each in self._all.values() if each.state == "running" and each.ends < now
-            ]:
+        """Ends sandboxes whose time is over, for as long as the server runs. None waits for another one."""
+        async with asyncio.TaskGroup() as ending:
+            while True:
+                await asyncio.sleep(SWEEP_EVERY)
+                now = time.monotonic()
+                for sandbox in list(self._all.values()):
+                    if sandbox.state == "running" and sandbox.ends < now and not sandbox.is_ending:
+                        sandbox.is_ending = True
+                        ending.create_task(self._end_in_time(sandbox))
+
+    async def _end_in_time(self, sandbox: E2bSandbox) -> None:
+        """By a pause, if it is to be paused and can be. What cannot be ended now is tried again."""
+        try:
+            if sandbox.pauses:
                 try:
-                    await (self.pause(sandbox) if sandbox.pauses else self.kill(sandbox))
+                    await self.pause(sandbox)
+                    return
                 except CenoteError as error:
-                    log.warning("sandbox %s is over and could not be ended: %s", sandbox.id, error)
-                    self._all.pop(sandbox.id, None)
-                    self._owners.pop(sandbox.id, None)
+                    log.warning("sandbox %s cannot be paused, and is ended: %s", sandbox.id, error)
+            await self.kill(sandbox)
+        except CenoteError as error:
+            log.warning("sandbox %s is over and could not be ended: %s", sandbox.id, error)
+            sandbox.ends = time.monotonic() + RETRY_AFTER
+        finally:
+            sandbox.is_ending = False
 
     def _new(
         self,
