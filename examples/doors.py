@@ -90,10 +90,8 @@ def by_jupyter(address: str, token: str, name: str) -> str:
     with TemporaryDirectory() as folder:
         os.environ |= {"JUPYTER_DATA_DIR": folder, "CENOTE_TOKEN": token}
         attach = [sys.executable, "-m", "cenote.cli.main", "jupyter", "attach", name, "--address", address]
-        subprocess.run(  # noqa: S603  (this interpreter)
-            [*attach], check=True, stdout=subprocess.DEVNULL
-        )
-        manager, client = start_new_kernel(kernel_name="one-table")
+        subprocess.run(attach, check=True, stdout=subprocess.DEVNULL)  # noqa: S603  (this interpreter)
+        manager, client = start_new_kernel(kernel_name=f"cenote-{name}")
         client.execute_interactive(COLUMN.format(door="jupyter"), output_hook=hear, timeout=60)
         client.stop_channels()
         manager.shutdown_kernel()

@@ -373,6 +373,24 @@ def test_one_that_cannot_be_ended_now_is_ended_later(monkeypatch: pytest.MonkeyP
         assert control.get("/v2/sandboxes").json() == []
 
 
+def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause waits for the cell that runs."""
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    policy = SandboxPolicy(preload=())
+    source = LocalSource(policy, store=str(tmp_path))
+    code = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('over'): time.sleep(0.01)"
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        busy, other = make(control, autoPause=True), make(control)
+        with busy.http.stream("POST", "/execute", json={"code": code}) as events:
+            next(events.iter_lines())
+            for each in (busy, other):
+                control.post(f"/sandboxes/{each.id}/timeout", json={"timeout": 0})
+            until(lambda: other.id not in open_runtimes(control))
+            assert busy.id in open_runtimes(control)
+            list(busy.start("touch over"))
+        until(lambda: control.get(f"/sandboxes/{busy.id}").json()["state"] == "paused")
+
+
 def test_a_pause_takes_a_store(control: httpx.Client, sandbox: Sandbox) -> None:
     refused = control.post(f"/sandboxes/{sandbox.id}/pause")
     assert refused.status_code == 400

@@ -96,7 +96,7 @@ class Keeper:
 
 
 class Withdrawal:
-    """Of what was put in: a deletion succeeds, too, where later jails alone had the name, as a cell has deleted it."""
+    """Lets a deletion succeed, too, where only later jails have the name, which was put in: a cell has deleted it."""
 
     def __init__(self, listener: Listener, withdraw: Callable[[], bool]) -> None:
         self._listener = listener

@@ -43,7 +43,7 @@ HOME: Final = "/home/user"
 
 _ENVIRONMENT: Final = {"HOME": HOME, "PWD": HOME, e2b_forms.VARIABLE: "1"}
 
-State = Literal["running", "paused"]
+State = Literal["running", "paused", "killed"]
 
 log = logging.getLogger("cenote.e2b")
 
@@ -257,6 +257,7 @@ class E2bSandboxes:
 
     async def kill(self, sandbox: E2bSandbox) -> None:
         """What it does is ended in the middle. If that fails, the sandbox is still there."""
+        sandbox.state = "killed"
         self._all.pop(sandbox.id, None)
         owner = self._owners.pop(sandbox.id, None)
         try:
@@ -264,6 +265,7 @@ class E2bSandboxes:
         except NotOpenError:
             raise
         except CenoteError:
+            sandbox.state = "running"
             if owner is not None:
                 self._add(sandbox, owner)
             raise
