@@ -54,7 +54,7 @@ def handle(arguments: argparse.Namespace) -> int:
     tls = _tls(arguments)
     listening = listen(arguments.host, arguments.port)
     callers, token = _callers(arguments)
-    names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
+    names = {arguments.host, *(arguments.name or ()), *LOOPBACK}
     app = http_app(callers, sorted(names), policy_from(arguments))
     scheme = "https" if arguments.tls_cert else "http"
     Screen().line(f"listening on {url_of(scheme, arguments.host, listening)}; {token}")

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -24,9 +24,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers, is_token
 from cenote.doors.e2b.control import E2bControl
-from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
-from cenote.doors.e2b.sandboxes import E2bSandboxes
+from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, Operation, TooLargeError, endpoint
 from cenote.doors.metrics import CONTENT_TYPE, Sample, exposition
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntimes
@@ -143,10 +142,13 @@ def _is_meant(record: logging.LogRecord) -> bool:
 
 
 class ServerNames:
-    """What a server is called: names, addresses with or without brackets, and `*.` for all names below one."""
+    """What a server is called: names, addresses with or without brackets, and `*.` for all names below one.
+
+    Where it listens everywhere (`0.0.0.0`, `::`), that is no name of it.
+    """
 
     def __init__(self, names: Sequence[str]) -> None:
-        plain = {_plain(name) for name in names}
+        plain = {_plain(name) for name in names} - {"0.0.0.0", "::"}  # noqa: S104  (nothing is bound)
         self._names = {name for name in plain if "*" not in name}
         self._domains = tuple(name[1:] for name in plain if name.startswith("*.") and len(name) > 2)
 
@@ -164,6 +166,12 @@ def _plain(name: str) -> str:
         return bare
 
 
+_SITE: Final = re.compile(
+    r"(?:https?://)?(?P<host>\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?"
+)
+"""A `Host`, or an `Origin`. Nothing is read out of what is neither: parsers of URLs do not agree about such."""
+
+
 class SiteCheck:
     """Refuses requests by a name that is not the server's, and what a browser sends for a page of another site."""
 
@@ -175,23 +183,18 @@ class SiteCheck:
         headers = dict(scope.get("headers") or ())
         host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
         answer: Response | None = None
-        if scope["type"] == "http" and not self._is_ours(f"//{host}"):
+        if scope["type"] == "lifespan":
+            pass
+        elif "/" in host or not self._is_ours(host):
             said = f"the server is not called {host!r:.200}; `cenote serve --name` and certificates give it names"
             answer = _answer(400, "RejectedError", said)
-        elif origin and not self._is_ours(origin):
+        elif origin and ("/" not in origin or not self._is_ours(origin)):
             answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
         await (answer or self._app)(scope, receive, send)
 
-    def _is_ours(self, url: str) -> bool:
-        """Whether a URL without a path names this server."""
-        try:
-            parts = urlsplit(url)
-            port = parts.port
-        except ValueError:
-            return False
-        host = parts.netloc if port is None else parts.netloc.removesuffix(f":{port}")
-        is_address = host.startswith("[") and host.endswith("]")
-        return (is_address or ":" not in host) and self._names.have(host)
+    def _is_ours(self, site: str) -> bool:
+        found = _SITE.fullmatch(site)
+        return found is not None and int(found["port"] or 0) < 2**16 and self._names.have(found["host"])
 
 
 def token_of(request: Request) -> str:

@@ -51,7 +51,7 @@ async def test_an_evaluation_runs_in_a_sandbox(tmp_path: Any) -> None:
         sandbox="e2b",
     )
     model = get_model("scripted/one", commands=["echo $(($(cat n.txt) * 7)) > out", "cat out"], memoize=False)
-    (log,) = await eval_async(task, model=model, log_dir=str(tmp_path), display="none")
+    (log,) = await eval_async(task, model=model, log_dir=str(tmp_path))
     assert log.status == "success", log.error
     assert log.results is not None
     assert log.results.scores[0].metrics["accuracy"].value == 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
 from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from pydantic_ai_harness.coder import Coder
@@ -71,7 +72,14 @@ async def test_an_agent_works_in_a_sandbox() -> None:
         (tool,) = [each for each in names if each == name] or [each for each in names if name in each]
         return ModelResponse(parts=[ToolCallPart(tool, arguments)])
 
-    agent = Agent(FunctionModel(answer), capabilities=[E2BSandbox(), Coder()])
+    async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        (part,) = answer(messages, info).parts
+        if isinstance(part, TextPart):
+            yield part.content
+        else:
+            yield {0: DeltaToolCall(name=part.tool_name, json_args=json.dumps(part.args))}
+
+    agent = Agent(FunctionModel(answer, stream_function=stream), capabilities=[E2BSandbox(), Coder()])
     result = await agent.run("Compute.")
     assert result.output == "done"
     assert "42" in str(returned[-1].content)

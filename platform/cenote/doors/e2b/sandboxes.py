@@ -37,6 +37,9 @@ RETRY_AFTER: Final = 60.0
 
 MAX_CONTEXTS: Final = 64
 MAX_EVENTS: Final = 10_000
+MAX_WAITING: Final = 32
+"""Events for one client; those of a command have up to 64 KiB each."""
+
 DEFAULT_CONTEXT: Final = "default"
 
 HOME: Final = "/home/user"
@@ -59,6 +62,31 @@ class CodeContext:
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+class SandboxGoneError(OSError):
+    """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
+
+
+class Follower:
+    """Events of a command on their way to a client, which may be slow, or leave."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[dict[str, object]] = asyncio.Queue(MAX_WAITING)
+        self._has_left = False
+
+    async def put(self, event: dict[str, object]) -> None:
+        if not self._has_left:
+            await self._events.put(event)
+
+    async def get(self) -> dict[str, object]:
+        return await self._events.get()
+
+    def leave(self) -> None:
+        """What waits, and what is put from here on, is dropped."""
+        self._has_left = True
+        while not self._events.empty():
+            self._events.get_nowait()
+
+
 @dataclass(slots=True, kw_only=True)
 class Command:
     """A program of a sandbox that runs: what it was begun as, and who follows its output."""
@@ -67,7 +95,7 @@ class Command:
     config: Mapping[str, object]
     tag: str | None
     is_terminal: bool
-    followers: set[asyncio.Queue[dict[str, object]]] = field(default_factory=set)
+    followers: set[Follower] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,6 +131,7 @@ class E2bSandbox:
     is_ending: bool = False
     contexts: dict[str, CodeContext] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
+    following: set[asyncio.Task[None]] = field(default_factory=set)
     watchers: dict[str, FileWatcher] = field(default_factory=dict)
 
     def lives(self, seconds: float) -> None:
