@@ -148,7 +148,7 @@ class ServerNames:
     """
 
     def __init__(self, names: Sequence[str]) -> None:
-        plain = {_plain(name) for name in names} - {"0.0.0.0", "::"}  # noqa: S104  (nothing is bound)
+        plain = {_plain(name) for name in names} - {"0.0.0.0", "::"}
         self._names = {name for name in plain if "*" not in name}
         self._domains = tuple(name[1:] for name in plain if name.startswith("*.") and len(name) > 2)
 
