@@ -26,6 +26,7 @@ PACKAGES = (
     "pytest-asyncio",
     "pytest-dotenv",
     "pytest-timeout",
+    "pytest-xdist",
 )
 PORT = 8495
 

@@ -39,7 +39,7 @@ class Scripted(ModelAPI):
 
     async def generate(self, input: Any, *_: Any, **__: Any) -> ModelOutput:
         if self.commands:
-            return ModelOutput.for_tool_call("scripted", "bash", {"cmd": self.commands.pop(0)})
+            return ModelOutput.for_tool_call("scripted", "bash", {"command": self.commands.pop(0)})
         return ModelOutput.from_content("scripted", input[-1].text)
 
 
