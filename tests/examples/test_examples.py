@@ -56,7 +56,7 @@ SHOWN = {
 
 FIGURES = {"data_analysis": "revenue.png"}
 ELSEWHERE = {"model_choice", "large_dataset", "doors"}
-"""No example; one that `tests/data` runs, which has a cluster for it; one that needs a platform and others' clients."""
+"""No example; one that `tests/data` runs, which has a cluster for it; one that needs a platform and other clients."""
 
 PROGRAM = "multi_agent"
 """One with several runtimes."""
