@@ -66,6 +66,7 @@ test-peers:
 	@$(PEERS)/bin/python -m tests.peers.run $(ARGS)
 	@$(PEERS)/bin/python -m tests.peers.driven
 	@$(PEERS)/bin/python -m tests.peers.adapters
+	@$(PEERS)/bin/python -m tests.peers.consumers
 
 check: lint format types imports dead spelling dependencies generated
 

@@ -15,9 +15,11 @@ from tests.waiting import until
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.e2b import sandboxes
+from cenote.doors.e2b import envd, files, interpreter, sandboxes
 from cenote.doors.e2b.envd import STREAM
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
+from cenote.runtime import AsyncPythonRuntime
+from cenote_security.errors import UnavailableError
 
 TOKEN = "a token of this test"
 
@@ -31,8 +33,13 @@ def base() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def control(base: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=base, headers={"X-API-Key": TOKEN}, timeout=30, trust_env=False) as control:
+    with keyed(base) as control:
         yield control
+
+
+def framed(message: object) -> bytes:
+    data = json.dumps(message).encode()
+    return b"\0" + len(data).to_bytes(4, "big") + data
 
 
 class Sandbox:
@@ -62,7 +69,7 @@ class Sandbox:
         body = b"\0" + len(data).to_bytes(4, "big") + data
         headers = {"Content-Type": STREAM, **more}
         with self.http.stream("POST", f"/{method}", content=body, headers=headers) as answer:
-            assert answer.status_code == 200
+            assert answer.status_code == 200, answer.read()
             rest = b""
             for part in answer.iter_bytes():
                 rest += part
@@ -88,6 +95,16 @@ def make(control: httpx.Client, **wanted: object) -> Sandbox:
     made = control.post("/v2/sandboxes", json={"templateID": "base", **wanted})
     assert made.status_code == 201, made.text
     return Sandbox(control, made.json())
+
+
+def keyed(base: str) -> httpx.Client:
+    return httpx.Client(base_url=base, headers={"X-API-Key": TOKEN}, timeout=30, trust_env=False)
+
+
+def open_runtimes(control: httpx.Client) -> set[str]:
+    """As the HTTP interface lists them."""
+    answer = control.get("/v1/runtimes", headers={"Authorization": f"Bearer {TOKEN}"})
+    return {each["name"] for each in answer.json()}
 
 
 # -- cells --
@@ -116,6 +133,18 @@ def test_indented_code_runs_as_a_notebook_has_it(sandbox: Sandbox) -> None:
 def test_errors_are_in_the_terms_of_python(sandbox: Sandbox) -> None:
     (error, _) = sandbox.run("undefined_name")
     assert (error["name"], error["value"]) == ("NameError", "name 'undefined_name' is not defined")
+
+
+def test_long_texts_are_whole(sandbox: Sandbox) -> None:
+    """Values, messages of errors, what is displayed: agents of others send their data in them."""
+    length = 500_000
+    assert len(sandbox.text(f"'v' * {length}")) == length
+    (error, _) = sandbox.run(f"class Answer(BaseException): pass\nraise Answer('m' * {length})")
+    assert (error["name"], error["value"]) == ("Answer", "m" * length)
+    code = f"from IPython.display import display\ndisplay({{'text/html': 'h' * {length}}}, raw=True)"
+    assert len(sandbox.run(code)[0]["html"]) == length
+    printed = [event["text"] for event in sandbox.run(f"print('p' * {length})") if event["type"] == "stdout"]
+    assert "".join(printed) == "p" * length + "\n"
 
 
 def test_tables_come_with_their_data(sandbox: Sandbox) -> None:
@@ -153,6 +182,120 @@ def test_a_command_and_its_end(sandbox: Sandbox) -> None:
     printed = {kind: base64.b64decode(text) for event in rest for kind, text in event["data"].items()}
     assert printed == {"stdout": b"out\n", "stderr": b"err\n"}
     assert (ended["end"]["exitCode"], ended["end"]["exited"], last) == (3, True, {})
+
+
+def test_a_command_may_begin_a_session(sandbox: Sandbox) -> None:
+    _, *rest, ended, _ = list(sandbox.start("setsid sh -c 'echo out; exit 5'"))
+    assert [base64.b64decode(event["data"]["stdout"]) for event in rest] == [b"out\n"]
+    assert ended["end"]["exitCode"] == 5
+
+
+def test_a_command_may_end_in_order_when_it_is_asked_to(sandbox: Sandbox) -> None:
+    code = "trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.01; done"
+    events = sandbox.start(code)
+    pid = next(events)["start"]["pid"]
+    assert base64.b64decode(next(events)["data"]["stdout"]) == b"on\n"
+    selected = {"process": {"pid": pid}}
+    sandbox.call("process.Process/SendSignal", {**selected, "signal": "SIGNAL_SIGTERM"})
+    *rest, ended, _ = list(events)
+    said = [base64.b64decode(event["data"].get("stdout", "")) for event in rest if "data" in event]
+    assert b"".join(said) == b"bye\n"
+    assert ended["end"]["exitCode"] == 3
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"process": []}, "process"),
+        ({"process": {"cmd": "true", "args": "-l"}}, "process.args"),
+        ({"process": {"cmd": 1}}, "process.cmd"),
+        ({"process": {"cmd": "true", "envs": ["A"]}}, "process.envs"),
+        ({"process": {"cmd": "true"}, "pty": {"size": {"rows": -1}}}, "pty.size.rows"),
+        ([1], "no JSON object"),
+    ],
+)
+def test_a_command_of_odd_messages_is_refused(sandbox: Sandbox, message: object, said: str) -> None:
+    answer = sandbox.http.post("/process.Process/Start", content=framed(message))
+    assert answer.status_code == 400
+    assert answer.json()["code"] == "invalid_argument"
+    assert said in answer.json()["message"]
+
+
+def test_what_is_null_has_its_default(sandbox: Sandbox) -> None:
+    message = {"process": {"cmd": "true", "args": None, "envs": None, "cwd": None}, "pty": None, "tag": None}
+    *_, ended, _ = sandbox.events("process.Process/Start", message)
+    assert ended["end"]["exitCode"] == 0
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0", framed({}) * 2, b"\1" + framed({})[1:], framed({}) * 100_000])
+def test_other_frames_than_one_are_refused(sandbox: Sandbox, data: bytes) -> None:
+    answer = sandbox.http.post("/process.Process/Start", content=data)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument")
+
+
+@pytest.mark.parametrize(
+    "path", ["/execute", "/contexts", "/process.Process/Start", "/filesystem.Filesystem/Stat"]
+)
+def test_large_bodies_are_refused(sandbox: Sandbox, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (envd, interpreter):
+        monkeypatch.setattr(module, "MOST_JSON", 1000)
+    answer = sandbox.http.post(path, content=b'{"code": "' + b"#" * 1000 + b'"}')
+    assert answer.status_code == 400
+    assert "has more than 1,000 bytes" in answer.json()["message"]
+
+
+def test_large_uploads_are_refused(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A form, too, before it is whole."""
+    monkeypatch.setattr(files, "MOST_FILE", 1000)
+    for body in ({"content": b"x" * 1001}, {"files": {"file": ("f", b"x" * 1001)}}):
+        answer = sandbox.http.post("/files", params={"path": "large"}, **body)
+        assert answer.status_code == 400
+        assert "has more than 1,000 bytes" in answer.json()["message"]
+    assert sandbox.http.get("/files", params={"path": "large"}).status_code == 404
+
+
+def test_a_command_that_cannot_begin_says_why() -> None:
+    """By an error that the SDKs raise, with the reason in it."""
+    policy = SandboxPolicy(preload=(), processes=8)
+    with served(OneCaller(TOKEN, OpenRuntimes(LocalSource(policy))), policy) as base, keyed(base) as control:
+        sandbox, running = make(control), list[Iterator[dict[str, Any]]]()
+        for _ in range(9):
+            running.append(sandbox.start("exec sleep 3600"))
+            event = next(running[-1])
+            if "start" not in event:
+                break
+        for each in running:
+            each.close()
+        assert event["error"]["code"] == "unavailable"
+        assert "SandboxPolicy(processes=...)" in event["error"]["message"]
+
+
+def test_one_that_reads_slowly_makes_its_command_wait(sandbox: Sandbox) -> None:
+    """And one that leaves does not."""
+    events = sandbox.start("yes | head -c 20000000; echo > all-written", tag="slow")
+    next(events)
+    list(sandbox.start("sleep 0.5"))
+    assert sandbox.http.get("/files", params={"path": "all-written"}).status_code == 404
+    events.close()
+    until(lambda: sandbox.http.get("/files", params={"path": "all-written"}).status_code == 200)
+
+
+def test_folders_are_no_files(sandbox: Sandbox) -> None:
+    sandbox.http.post("/files", params={"path": "taken"}, content=b"x")
+    assert (
+        "is not a directory"
+        in sandbox.call("filesystem.Filesystem/MakeDir", {"path": "taken"}, 400)["message"]
+    )
+    sandbox.call("filesystem.Filesystem/MakeDir", {"path": "folder"})
+    sandbox.call("filesystem.Filesystem/MakeDir", {"path": "folder"}, 409)
+    for path in ("folder", "/tmp"):
+        answer = sandbox.http.get("/files", params={"path": path})
+        assert answer.status_code == 400
+        assert "is a directory" in answer.json()["message"]
+    assert (
+        "depth"
+        in sandbox.call("filesystem.Filesystem/ListDir", {"path": "folder", "depth": "x"}, 400)["message"]
+    )
 
 
 def test_a_command_is_fed_joined_listed_and_killed(sandbox: Sandbox) -> None:
@@ -287,6 +430,16 @@ def test_one_that_was_killed_is_gone_and_its_calls_are_cut(control: httpx.Client
     assert control.get(f"/sandboxes/{sandbox.id}").status_code == 404
 
 
+def test_a_command_of_one_that_was_killed_is_cut(control: httpx.Client) -> None:
+    """As it is with E2B: its SDK asks then whether the sandbox is there, and finds that it is not."""
+    sandbox = make(control)
+    events = sandbox.start("echo on; sleep 3600")
+    next(events), next(events)
+    assert control.delete(f"/sandboxes/{sandbox.id}").status_code == 204
+    with pytest.raises(httpx.RemoteProtocolError):
+        list(events)
+
+
 def test_one_whose_time_is_over_is_ended(control: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
     sandbox = make(control)
@@ -294,6 +447,59 @@ def test_one_whose_time_is_over_is_ended(control: httpx.Client, monkeypatch: pyt
     assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
     until(lambda: sandbox.http.get("/health").status_code == 502)
     assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 10**9}).status_code == 404
+
+
+def test_one_that_cannot_be_paused_is_ended(control: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a store there is no pause; its jail must not stay for that."""
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    sandbox = make(control, autoPause=True)
+    assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+    until(lambda: sandbox.http.get("/health").status_code == 502)
+    until(lambda: sandbox.id not in open_runtimes(control))
+
+
+class Unsteady(LocalSource):
+    """Ends runtimes at the second attempt."""
+
+    attempts = 0
+
+    async def end(self, runtime: AsyncPythonRuntime) -> None:
+        self.attempts += 1
+        if self.attempts == 1:
+            raise UnavailableError("not now")
+        await super().end(runtime)
+
+
+def test_one_that_cannot_be_ended_now_is_ended_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    monkeypatch.setattr(sandboxes, "RETRY_AFTER", 0)
+    policy = SandboxPolicy(preload=())
+    source = Unsteady(policy)
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        sandbox = make(control)
+        assert control.post(f"/sandboxes/{sandbox.id}/timeout", json={"timeout": 0}).status_code == 204
+        until(lambda: source.attempts == 2)
+        until(lambda: sandbox.id not in open_runtimes(control))
+        assert control.get("/v2/sandboxes").json() == []
+
+
+def test_one_that_is_busy_keeps_no_other_alive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pause waits for the cell that runs."""
+    monkeypatch.setattr(sandboxes, "SWEEP_EVERY", 0.05)
+    policy = SandboxPolicy(preload=())
+    source = LocalSource(policy, store=str(tmp_path))
+    code = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('over'): time.sleep(0.01)"
+    with served(OneCaller(TOKEN, OpenRuntimes(source)), policy) as base, keyed(base) as control:
+        busy, other = make(control, autoPause=True), make(control)
+        with busy.http.stream("POST", "/execute", json={"code": code}) as events:
+            lines = events.iter_lines()  # which closes the stream when it goes
+            next(lines)
+            for each in (busy, other):
+                control.post(f"/sandboxes/{each.id}/timeout", json={"timeout": 0})
+            until(lambda: other.id not in open_runtimes(control))
+            assert busy.id in open_runtimes(control)
+            list(busy.start("touch over"))
+        until(lambda: control.get(f"/sandboxes/{busy.id}").json()["state"] == "paused")
 
 
 def test_a_pause_takes_a_store(control: httpx.Client, sandbox: Sandbox) -> None:

@@ -22,6 +22,7 @@ from tests.doors.http_served import client, served
 from cenote import SandboxPolicy
 from cenote.doors import http_api, http_streaming
 from cenote.doors.callers import OneCaller
+from cenote.doors.http_app import ServerNames
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 from cenote.doors.openapi import openapi
 
@@ -274,10 +275,46 @@ def test_without_a_good_token_nothing_is_said(base: str, header: str | None, pat
     ("headers", "status"),
     [
         ({"Host": "evil.example"}, 400),
+        ({"Host": "localhost.evil.example:8480"}, 400),
+        ({"Host": "[::1].evil.example"}, 400),
+        ({"Host": "[::2]:8480"}, 400),
+        ({"Host": "[::1"}, 400),
+        ({"Host": "::1"}, 400),
+        ({"Host": "user@localhost"}, 400),
+        ({"Host": "localhost:port"}, 400),
+        ({"Host": "localhost:99999"}, 400),
+        ({"Host": "localhost:+80"}, 400),
+        ({"Host": "localhost/evil.example"}, 400),
+        ({"Host": "localhost?.evil.example"}, 400),
+        ({"Host": "localhost#.evil.example"}, 400),
+        ({"Host": "localhost\\.evil.example"}, 400),
+        ({"Host": "http://localhost"}, 400),
+        ({"Host": "localhost, evil.example"}, 400),
+        ({"Host": "localhost.."}, 400),
+        ({"Host": "[127.0.0.1]"}, 400),
+        ({"Host": "[::1%25lo]"}, 400),
+        ({"Host": "0.0.0.0:8480"}, 400),
+        ({"Host": "127.1"}, 400),
+        ({"Host": "evil.example", "X-Forwarded-Host": "localhost"}, 400),
+        ({"Host": "localhost:"}, 200),
+        ({"Host": ""}, 400),
+        ({"Host": "[::1]:8480"}, 200),
+        ({"Host": "[::1]"}, 200),
+        ({"Host": "[0:0:0:0:0:0:0:1]:8480"}, 200),
+        ({"Host": "LocalHost:8480"}, 200),
+        ({"Host": "localhost.:8480"}, 200),
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
+        ({"Origin": "localhost"}, 403),
+        ({"Origin": "file://"}, 403),
+        ({"Origin": "chrome-extension://localhost"}, 403),
+        ({"Origin": "http://localhost@evil.example"}, 403),
+        ({"Origin": "http://localhost/"}, 403),
         ({"Origin": "http://[half"}, 403),
         ({"Origin": "http://localhost:8480"}, 200),
+        ({"Origin": "http://[::1]:8480"}, 200),
+        ({"Origin": "http://[0:0:0:0:0:0:0:1]:8480"}, 200),
+        ({"Origin": "http://[::2]:8480"}, 403),
         ({}, 200),
     ],
 )
@@ -285,6 +322,28 @@ def test_pages_of_other_sites_reach_nothing(http: httpx.Client, headers: dict[st
     answer = http.get("/v1/runtimes", headers=headers)
     assert answer.status_code == status
     assert "access-control-allow-origin" not in answer.headers
+    if status != 200:
+        assert answer.json()["error"]["type"] == "RejectedError"
+
+
+@pytest.mark.parametrize(
+    ("names", "given", "is_ours"),
+    [
+        (["fd00::1"], "fd00::1", True),  # as a certificate and --name say it
+        (["[fd00::1]"], "[fd00:0::1]", True),
+        (["*.example.com"], "a.example.com", True),
+        (["*.example.com"], "example.com", False),
+        (["*.example.com"], "a.b.example.com", True),
+        (["*.example.com"], "evil-example.com", False),
+        (["w*.example.com"], "web.example.com", False),  # what no browser takes
+        (["*"], "evil.example", False),
+        (["Host.Example"], "host.example", True),
+        (["0.0.0.0", "::", "[::]"], "0.0.0.0", False),
+        (["0.0.0.0", "::", "[::]"], "[0::0]", False),
+    ],
+)
+def test_names_of_a_server(names: list[str], given: str, is_ours: bool) -> None:
+    assert ServerNames(names).have(given) is is_ours
 
 
 @pytest.mark.parametrize(

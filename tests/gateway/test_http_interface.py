@@ -25,9 +25,11 @@ from tests.doors.browser import Browser
 from tests.waiting import PATIENCE, until
 
 from cenote import SandboxPolicy, connect
+from cenote.doors.http_server import listen, url_of
+from cenote.gateway.http_interface import HttpInterface
 from cenote.gateway.options import PlatformOptions
 from cenote.gateway.state_folder import StateFolder
-from cenote_security.errors import UsageError
+from cenote_security.errors import UnavailableError, UsageError
 
 COMMAND = (sys.executable, "-m", "cenote.cli.main")
 
@@ -380,6 +382,29 @@ def _cause(span: Span) -> str:
 def test_it_can_be_left_out(tmp_path: Path) -> None:
     with platform(tmp_path, "--no-http") as world:
         assert "" == world.http
+
+
+def test_a_port_that_is_taken_is_said_in_one_line_with_both_ways_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for the one by default, which is not asked for by an option. Nothing is started before."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr("cenote.gateway.options.HTTP_PORT", taken.getsockname()[1])
+        options = PlatformOptions(state=StateFolder(path=tmp_path))
+        with pytest.raises(UnavailableError) as caught:
+            HttpInterface(options, None)
+    said = str(caught.value)
+    assert "\n" not in said
+    assert "127.0.0.1:" in said
+    assert "in use" in said
+    assert "--http HOST:PORT" in said
+    assert "--no-http" in said
+
+
+@pytest.mark.parametrize("host", ["::1", "[::1]"])
+def test_urls_have_addresses_in_brackets(host: str) -> None:
+    with listen(host, 0) as listening:
+        assert url_of("http", host, listening) == f"http://[::1]:{listening.getsockname()[1]}"
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ PACKAGES = (
     "pytest-asyncio",
     "pytest-dotenv",
     "pytest-timeout",
+    "pytest-xdist",
 )
 PORT = 8495
 
@@ -39,9 +40,9 @@ def main() -> int:
     python = environment(Path(".venv-peers-e2b").resolve())
     with TemporaryDirectory() as home:
         token = secrets.token_urlsafe(24)
-        server = serve({**os.environ, "CENOTE_TOKEN": token, "XDG_CONFIG_HOME": home})
+        server, url = serve({**os.environ, "CENOTE_TOKEN": token, "XDG_CONFIG_HOME": home}, PORT)
         try:
-            return run(python, options.folder, token, more)
+            return run(python, options.folder, url, token, more)
         finally:
             server.terminate()
             server.wait()
@@ -56,20 +57,19 @@ def environment(folder: Path) -> Path:
     return python
 
 
-def serve(environ: dict[str, str]) -> subprocess.Popen[str]:
-    """A server that listens."""
-    command = [sys.executable, "-m", "cenote.cli.main", "serve", "--port", str(PORT)]
+def serve(environ: dict[str, str], port: int) -> tuple[subprocess.Popen[str], str]:
+    """A server that listens, and its URL."""
+    command = [sys.executable, "-m", "cenote.cli.main", "serve", "--port", str(port)]
     server = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     line = server.stdout.readline()
-    if "listening" not in line:
+    if not line.startswith("listening on "):
         server.wait()
         raise SystemExit(f"cenote serve does not run: {line}")
-    return server
+    return server, line.removeprefix("listening on ").partition(";")[0].strip()
 
 
-def run(python: Path, folder: Path, token: str, more: list[str]) -> int:
-    url = f"http://127.0.0.1:{PORT}"
+def run(python: Path, folder: Path, url: str, token: str, more: list[str]) -> int:
     environ = {
         **os.environ,
         "E2B_API_KEY": token,

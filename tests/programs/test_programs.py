@@ -220,6 +220,47 @@ def test_signals_reach_its_group(strict: PythonRuntime, number: Any) -> None:
     assert (3, "caught\n") == ((result := process.wait(PATIENCE)).exit_code, result.stdout)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["setsid", "sh", "-c", "echo began; sleep 0.1; echo out; exit 3"],
+        "exec setsid sh -c 'echo began; sleep 0.1; echo out; exit 3'",
+        ["python3", "-c", "import os, sys; os.setsid(); print('began\\nout', flush=True); sys.exit(3)"],
+    ],
+)
+def test_a_program_may_begin_a_session(walled: PythonRuntime, command: Any) -> None:
+    """It leads no process group, so `setsid` need not fork: output and status are those of its command."""
+    result = walled.run(command)
+    assert (3, "began\nout\n") == (result.exit_code, result.stdout)
+
+
+def test_a_program_that_began_a_session_is_fed_signalled_and_killed(walled: PythonRuntime) -> None:
+    code = "trap 'echo caught; exit 3' TERM; echo ready; read x; echo $x; while true; do sleep 0.05; done"
+    with walled.spawn(["setsid", "sh", "-c", code]) as process:
+        assert b"ready\n" == process.stdout.read_some()
+        process.send_input("fed\n")
+        assert b"fed\n" == process.stdout.read_some()
+        process.signal("TERM")
+        assert (3, "caught\n") == ((result := process.wait(PATIENCE)).exit_code, result.stdout)
+    with walled.spawn(["setsid", "sh", "-c", "echo ready; exec sleep 3600"]) as process:
+        assert b"ready\n" == process.stdout.read_some()
+    assert "kill" == process.wait(PATIENCE).killed_by
+
+
+def test_its_children_share_its_process_group(anywhere: PythonRuntime) -> None:
+    """A signal to it reaches them; `kill 0` of its own ends them and it, and nothing else."""
+    process = anywhere.spawn(
+        "sh -c 'trap \"echo child\" TERM; echo up; sleep 3600 & wait' & trap : TERM; wait; wait"
+    )
+    assert b"up\n" == process.stdout.read_some()
+    process.signal("TERM")
+    assert b"child\n" == process.stdout.read_some()
+    process.kill()
+    process.wait(PATIENCE)
+    assert "signal 15" == anywhere.run("kill 0; sleep 3600", timeout=PATIENCE).killed_by
+    assert "1" == anywhere.execute("x").value
+
+
 def test_waiting_has_a_limit(strict: PythonRuntime) -> None:
     """What it takes is not waited for; the process goes on."""
     with strict.spawn(["sleep", LONG]) as process:

@@ -50,17 +50,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 def handle(arguments: argparse.Namespace) -> int:
     with importing("HTTP", "http"):
         from cenote.doors.http_app import LOOPBACK, http_app
-        from cenote.doors.http_server import listen, server
+        from cenote.doors.http_server import listen, server, url_of
         from cenote.doors.otlp import export_to
     _check(arguments)
     tls = _tls(arguments)
     listening = listen(arguments.host, arguments.port)
     callers, token = _callers(arguments)
-    names = {arguments.host, *(arguments.name or ()), *LOOPBACK} - {"0.0.0.0", "::"}
+    names = {arguments.host, *(arguments.name or ()), *LOOPBACK}
     app = http_app(callers, sorted(names), policy_from(arguments))
     scheme = "https" if arguments.tls_cert else "http"
-    port = listening.getsockname()[1]
-    Screen().line(f"listening on {scheme}://{arguments.host}:{port}; {token}")
+    Screen().line(f"listening on {url_of(scheme, arguments.host, listening)}; {token}")
     flush = export_to(arguments.otlp, "cenote") if arguments.otlp else lambda: None
     try:
         server(app, tls).run([listening])

@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 from pydantic import TypeAdapter, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Message
 
 from cenote.doors.http_models import (
     CellResult,
@@ -340,6 +341,21 @@ async def write_file(asked: Asked[None]) -> None:
 @_operation("DELETE", _FILE, "Removes a file or an empty folder", status=204)
 async def delete_file(asked: Asked[None]) -> None:
     await (await asked.runtime()).author.files.delete(asked.path["path"])
+
+
+def limited(request: Request, most: int, what: str) -> Request:
+    """The same request. To read more than this of its body raises TooLargeError."""
+    size = 0
+
+    async def receive() -> Message:
+        nonlocal size
+        message = await request.receive()
+        size += len(message.get("body", b""))
+        if size > most:
+            raise TooLargeError(what, most)
+        return message
+
+    return Request(request.scope, receive)
 
 
 async def body_of(request: Request, most: int, what: str) -> bytes:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
@@ -25,9 +25,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cenote.doors.callers import Callers, is_token
 from cenote.doors.console.pages import Console
 from cenote.doors.e2b.control import E2bControl
-from cenote.doors.e2b.interpreter import SandboxGoneError
 from cenote.doors.e2b.ports import E2bPorts
-from cenote.doors.e2b.sandboxes import E2bSandboxes
+from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
 from cenote.doors.http_api import OPERATIONS, Operation, endpoint, status_of
 from cenote.doors.metrics import BUILD_INFO, READY, Sample, exposition
 from cenote.doors.open_runtimes import Door, OpenRuntimes
@@ -109,8 +108,7 @@ def http_app(
         routes=routes,
         lifespan=life,
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts), www_redirect=False),
-            Middleware(OriginCheck, hosts=hosts),
+            Middleware(SiteCheck, names=ServerNames(hosts)),
             Middleware(TraceContext),
         ],
         exception_handlers={CenoteError: _refused, ClientDisconnect: _left},
@@ -125,26 +123,60 @@ def _is_meant(record: logging.LogRecord) -> bool:
     return error is None
 
 
-class OriginCheck:
-    """Refuses what a browser sends for a page of another site."""
+class ServerNames:
+    """What a server is called: names, addresses with or without brackets, and `*.` for all names below one.
 
-    def __init__(self, app: ASGIApp, hosts: Sequence[str]) -> None:
+    Where it listens everywhere (`0.0.0.0`, `::`), that is no name of it.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        plain = {_plain(name) for name in names} - {"0.0.0.0", "::"}
+        self._names = {name for name in plain if "*" not in name}
+        self._domains = tuple(name[1:] for name in plain if name.startswith("*.") and len(name) > 2)
+
+    def have(self, name: str) -> bool:
+        plain = _plain(name)
+        return plain in self._names or plain.endswith(self._domains)
+
+
+def _plain(name: str) -> str:
+    """Each name and each address in one spelling."""
+    bare = name.strip().removeprefix("[").removesuffix("]").removesuffix(".").lower()
+    try:
+        return str(ip_address(bare))
+    except ValueError:
+        return bare
+
+
+_SITE: Final = re.compile(
+    r"(?:https?://)?(?P<host>\[[0-9a-fA-F.]*:[0-9a-fA-F:.]*\]|[A-Za-z0-9._-]+)(?::(?P<port>[0-9]{0,5}))?"
+)
+"""A `Host`, or an `Origin`. Nothing is read out of what is neither: parsers of URLs do not agree about such."""
+
+
+class SiteCheck:
+    """Refuses requests by a name that is not the server's, and what a browser sends for a page of another site."""
+
+    def __init__(self, app: ASGIApp, names: ServerNames) -> None:
         self._app = app
-        self._hosts = {host.strip("[]") for host in hosts}
+        self._names = names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = dict(scope.get("headers") or ()).get(b"origin", b"").decode("latin-1")
-        if origin and not self._is_ours(origin):
+        headers = dict(scope.get("headers") or ())
+        host, origin = (headers.get(name, b"").decode("latin-1") for name in (b"host", b"origin"))
+        answer: Response | None = None
+        if scope["type"] == "lifespan":
+            pass
+        elif "/" in host or not self._is_ours(host):
+            said = f"the server is not called {host!r:.200}; `cenote serve --name` and certificates give it names"
+            answer = _answer(400, "RejectedError", said)
+        elif origin and ("/" not in origin or not self._is_ours(origin)):
             answer = _answer(403, "RejectedError", f"requests of pages from {origin!r:.200} are refused")
-            await answer(scope, receive, send)
-        else:
-            await self._app(scope, receive, send)
+        await (answer or self._app)(scope, receive, send)
 
-    def _is_ours(self, origin: str) -> bool:
-        try:
-            return urlsplit(origin).hostname in self._hosts
-        except ValueError:
-            return False
+    def _is_ours(self, site: str) -> bool:
+        found = _SITE.fullmatch(site)
+        return found is not None and int(found["port"] or 0) < 2**16 and self._names.have(found["host"])
 
 
 class TraceContext:

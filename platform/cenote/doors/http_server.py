@@ -31,6 +31,12 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     return socket.socket(fileno=listening.detach())
 
 
+def url_of(scheme: str, host: str, listening: socket.socket) -> str:
+    """Where clients reach what listens there by that name. IPv6 addresses stand in brackets."""
+    plain = host.strip("[]")
+    return f"{scheme}://{f'[{plain}]' if ':' in plain else plain}:{listening.getsockname()[1]}"
+
+
 def server(app: ASGIApp, tls: ssl.SSLContext | None = None) -> uvicorn.Server:
     """Runs on the thread that calls its `run`, which has to be given the socket."""
     config = uvicorn.Config(

@@ -237,12 +237,13 @@ class OpenRuntimes:
             return await self._attached(branch, door)
 
     async def end(self, name: str, door: str) -> None:
-        """Ends an open one."""
+        """Ends an open one. If that fails, it can be tried again."""
         await self.get(name, door)
         async with self._turn:
-            if (held := self._held.pop(name, None)) is not None:
+            if (held := self._held.get(name)) is not None:
                 await _let_go(held)
                 await self._source.end(held.owner)
+                del self._held[name]
 
     async def close(self) -> None:
         """Lets go of all: those in this process end, those of a platform stay."""

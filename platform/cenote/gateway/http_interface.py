@@ -51,7 +51,7 @@ class HttpInterface:
         """
         from cenote.doors.callers import PlatformCallers
         from cenote.doors.http_app import LOOPBACK, http_app
-        from cenote.doors.http_server import HttpThread
+        from cenote.doors.http_server import HttpThread, url_of
         from cenote.doors.open_runtimes import OpenRuntimes, PlatformSource
 
         def connected(token: str) -> Platform:
@@ -73,9 +73,8 @@ class HttpInterface:
         app = http_app(callers, list(dict.fromkeys(names)), health=health)
         self._thread = HttpThread(app, self._listening, _context(self._material) if self._material else None)
         self._thread.start()
-        port = self._listening.getsockname()[1]
-        here, _ = called(self._host, f"{self._host}:{port}")
-        return f"{'https' if self._material else 'http'}://{here}"
+        here, _, _ = called(self._host, f"{self._host}:0")[0].rpartition(":")
+        return url_of("https" if self._material else "http", here, self._listening)
 
     def close(self) -> None:
         """Ends it, before the gateway that it calls."""

@@ -313,13 +313,11 @@ class AsyncPythonRuntime(RuntimeFace):
 
     async def inject(self, *items: Injectable) -> None:
         """Adds variables, functions and types; given together they share what they share."""
-        parcels = self.core.prepare(items)
-        try:
+        if self.core.has_injected(items):
+            self.core.refuse_existing(items, await self.describe())
+        with self.core.injecting(items) as parcels:
             for parcel in parcels:
                 done(await self._call(partial(self.core.inject, parcel, replace=False)), parcel.names)
-        except BaseException:
-            self.core.forget(item.name for item in items)
-            raise
 
     async def update_variable(self, name: str, value: Any) -> None:
         """Replaces a variable by a value or by what an ObjectReference stands for."""

@@ -7,7 +7,8 @@ the namespace lives is its backend's business.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Final, NoReturn, SupportsIndex
@@ -80,6 +81,7 @@ from cenote_worker.results import (
     OnError,
     SnapshotInfo,
     StreamName,
+    VariableInfo,
 )
 from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
 from cenote_worker.supervisor.requests import Listener, Outcome
@@ -417,16 +419,54 @@ class RuntimeCore:
 
     # -- values --
 
-    def prepare(self, items: Iterable[Injectable]) -> list[Parcel]:
-        """Pickles what is to be injected. Raises NameExistsError, NotTransferableError, UsageError."""
+    def has_injected(self, items: Iterable[Injectable]) -> bool:
+        """Whether one has a name that this client has used before."""
+        return any(getattr(item, "name", None) in self.items for item in items)
+
+    def refuse_existing(self, items: Iterable[Injectable], described: Iterable[VariableInfo]) -> None:
+        """Raises NameExistsError for one that this client has used before, and no cell has deleted since."""
+        there = {info.name for info in described} & self.items.keys()
+        for item in items:
+            if getattr(item, "name", None) in there:
+                raise NameExistsError(item.name)
+
+    @contextmanager
+    def injecting(self, items: Iterable[Injectable]) -> Iterator[list[Parcel]]:
+        """What is to be injected, pickled. If the body raises, the client knows of its names what it knew before.
+
+        Raises NotTransferableError, UsageError.
+        """
         self.backend.check_open()
-        return self._declared(list(items))
+        items = list(items)
+        parcels = self._packed(items)
+        addresses = {address for parcel in parcels for address in parcel.targets}
+        names = {item.name for item in items}
+        former = {name: item for name, item in self.items.items() if name in names}
+        targets = {address: self._targets[address] for address in addresses & self._targets.keys()}
+        whole = self._whole & addresses
+        self._take_up(items, parcels)
+        try:
+            yield parcels
+        except BaseException:
+            self.forget(names)
+            self.items.update(former)
+            self._targets.update(targets)
+            self._whole.difference_update(targets)
+            self._whole.update(whole)
+            raise
 
     def _declared(self, items: list[Injectable]) -> list[Parcel]:
         for item in items:
             if getattr(item, "name", None) in self.items:
                 raise NameExistsError(item.name)
-        parcels = pack(items, self.backend.place, self._prefix, self._sent)
+        parcels = self._packed(items)
+        self._take_up(items, parcels)
+        return parcels
+
+    def _packed(self, items: list[Injectable]) -> list[Parcel]:
+        return pack(items, self.backend.place, self._prefix, self._sent)
+
+    def _take_up(self, items: list[Injectable], parcels: list[Parcel]) -> None:
         for parcel in parcels:
             self._targets.update(parcel.targets)
             self._whole.difference_update(parcel.targets)
@@ -437,11 +477,11 @@ class RuntimeCore:
             self.items[item.name] = item
         if self._rules is not None:
             self._rules.define(*(item.name for item in items))
-        return parcels
 
     def register(self, items: Iterable[Injectable]) -> None:
         """Takes up what a former process of this client has put there: its host functions are called here now."""
-        for parcel in self.prepare(items):
+        self.backend.check_open()
+        for parcel in self._declared(list(items)):
             parcel.injection.close()
 
     def inject(self, parcel: Parcel, listener: Listener, *, replace: bool) -> None:
@@ -455,7 +495,7 @@ class RuntimeCore:
             raise
 
     def forget(self, names: Iterable[str]) -> None:
-        """The injection of these names failed: they are free again."""
+        """These names are free again."""
         for name in names:
             self.items.pop(name, None)
 

@@ -378,13 +378,11 @@ class PythonRuntime(RuntimeFace):
 
         Raises NameExistsError, NotTransferableError, UsageError; then nothing was added.
         """
-        parcels = self.core.prepare(items)
-        try:
+        if self.core.has_injected(items):
+            self.core.refuse_existing(items, self.describe())
+        with self.core.injecting(items) as parcels:
             for parcel in parcels:
                 done(self._call(partial(self.core.inject, parcel, replace=False)), parcel.names)
-        except BaseException:
-            self.core.forget(item.name for item in items)
-            raise
 
     def update_variable(self, name: str, value: Any) -> None:
         """Replaces a variable by a value or by what an ObjectReference stands for.
@@ -400,7 +398,10 @@ class PythonRuntime(RuntimeFace):
         done(self._call(lambda listener: self.core.inject(parcel, listener, replace=True)), name)
 
     def delete(self, name: str) -> None:
-        """Removes a variable; later jails begin without it, too. Raises UnknownNameError."""
+        """Removes a variable; later jails begin without it, too. One that was injected may be gone already.
+
+        Raises UnknownNameError.
+        """
         done(self._call(lambda listener: self.core.delete(name, listener)), name)
         self.core.forget([name])
 

@@ -23,6 +23,7 @@ _NO_LIMITS: Final = frozenset(
 class GuestLevel(Level):
     name = "gvisor"
     ends_with_warden = True
+    forks_siblings = False
 
     def prepare(self, _visible: Sequence[str], _mounts: Sequence[Mount]) -> None:
         """Nothing: the zygote outside did that."""

@@ -43,6 +43,7 @@ class Level(ABC):
 
     ends_with_warden: whether the kernel ends all processes of a jail with its warden, the first of a pid namespace.
     holds_signals: whether a signal of the warden's reaches the processes of its jail and no others.
+    forks_siblings: whether a process can begin one that is its parent's child.
     own_kernel: whether a jail has a kernel of its own, in which its processes are started, not forked: see `command`.
     own_memory, own_tasks: bytes, and processes and threads, that the walls themselves take beside the jail's.
     tasks_each: how many tasks of the host's kernel one of the jail's stands for.
@@ -55,6 +56,7 @@ class Level(ABC):
     ends_with_warden: bool
     holds_signals: bool = False
     own_kernel: bool = False
+    forks_siblings: bool = True
     own_memory: int = 0
     own_tasks: int = 0
     tasks_each: int = 1

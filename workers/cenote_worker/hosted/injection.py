@@ -66,6 +66,10 @@ class Injection:
         """Whether later jails need not get the other one any more."""
         return other.is_over(self.names, self.seat)
 
+    def gives(self, name: str, seat: Seat) -> bool:
+        """Whether a later jail gets this name of the seat's from it."""
+        return self._namespace == namespace_of(seat) and name in self._left
+
     def is_over(self, names: Iterable[str], seat: Seat) -> bool:
         """Whether nothing is left of it once these names of the seat's have another value, or none."""
         return bool(self.names) and self._namespace == namespace_of(seat) and not self._left.difference(names)

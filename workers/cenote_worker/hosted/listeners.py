@@ -7,10 +7,11 @@ from contextlib import AbstractContextManager, nullcontext
 from queue import SimpleQueue
 from typing import Protocol
 
+from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError
 from cenote_worker.holding import HeldHere
 from cenote_worker.results import ExecutionResult, StreamName
-from cenote_worker.supervisor.edge import FileReply, RefusedReply, ValueReply
+from cenote_worker.supervisor.edge import DoneReply, FileReply, RefusedReply, ValueReply
 from cenote_worker.supervisor.requests import Listener, Outcome, SharedReply
 
 Note = Callable[[Outcome], None]
@@ -92,6 +93,21 @@ class Keeper:
         else:
             self._release()
         self._listener.done(outcome)
+
+
+class Withdrawal:
+    """Lets a deletion succeed, too, where only later jails have the name, which was put in: a cell has deleted it."""
+
+    def __init__(self, listener: Listener, withdraw: Callable[[], bool]) -> None:
+        self._listener = listener
+        self._withdraw = withdraw
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        is_missing = isinstance(outcome, RefusedReply) and outcome.kind == jail_pb2.Refusal.UNKNOWN_NAME
+        self._listener.done(DoneReply() if is_missing and self._withdraw() else outcome)
 
 
 class Sharer:

@@ -93,13 +93,18 @@ class NotedInjections:
             self._legacy.accept(injection, superseded)
         self._released(superseded)
 
-    def deleted(self, name: str, seat: Seat) -> None:
-        """A client has deleted this name of the seat's: what was put in for it alone is for no later jail."""
+    def deleted(self, name: str, seat: Seat) -> bool:
+        """A client has deleted this name of the seat's: what was put in for it alone is for no later jail.
+
+        False where later jails would not have begun with the name.
+        """
         with self._lock:
+            found = any(old.gives(name, seat) for old in self._injections)
             over = self._given_up((name,), seat)
             if over:
                 self._legacy.accept(None, over)
         self._released(over)
+        return found
 
     def _given_up(self, names: Iterable[str], seat: Seat) -> list[Injection]:
         """Those with nothing but these names, which are former ones from here on."""

@@ -17,7 +17,7 @@ from cenote_worker.hosted.files import FileAsk
 from cenote_worker.hosted.injection import Injection
 from cenote_worker.hosted.keyed_call import key_of
 from cenote_worker.hosted.legacy import Legacy
-from cenote_worker.hosted.listeners import Entry, Noting, Witness
+from cenote_worker.hosted.listeners import Entry, Noting, Withdrawal, Witness
 from cenote_worker.hosted.recorder import Record, unrecorded
 from cenote_worker.hosted.refill import Recovery, recovered
 from cenote_worker.hosted.snapshots import going_back
@@ -172,7 +172,10 @@ class Submissions:
                 self._runtime.noted.deleted(name, seat)
 
         change = Change(kind="deletion", names=(name,))
-        self.submit(asks.delete(name, listener, seat), change, note)
+        withdrawal = Withdrawal(listener, partial(self._runtime.noted.deleted, name, seat))
+        request = asks.delete(name, withdrawal, seat)
+        request.key = key_of(listener)
+        self.submit(request, change, note)
 
     def submit(
         self, request: JailRequest, asked: Change | None = None, note: Callable[[Outcome], None] | None = None
@@ -180,7 +183,7 @@ class Submissions:
         """Any other. asked: what is different afterwards, if anything is. note: gets the outcome of the jail's."""
         with self._runtime.turn:
             supervisor = self._runtime.started(request.seat)
-            request.key = key_of(request.listener)
+            request.key = request.key or key_of(request.listener)
             record: Record = unrecorded
             if asked is not None:
                 change = self._numbered(asked, request.seat)

@@ -1,4 +1,4 @@
-"""What E2B's clients are shown besides of tables and charts: their content as data.
+"""What E2B's clients are shown besides of tables and charts, their content as data; and how much of anything.
 
 They ask for it by an environment variable, which their door sets for the sandboxes that it makes. Charts need the
 package `e2b-charts`; without it, they are pictures alone.
@@ -11,6 +11,7 @@ import sys
 from typing import Any, Final
 
 from cenote_worker.in_jail.figures import is_figure
+from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.pristine import BUILTINS
 
 __builtins__ = BUILTINS
@@ -18,6 +19,9 @@ __builtins__ = BUILTINS
 VARIABLE: Final = "CENOTE_E2B_FORMS"
 DATA: Final = "e2b/data"
 CHART: Final = "e2b/chart"
+
+LIMITS: Final = KernelLimits(value_chars=2**20, message_chars=2**20, display_chars=4 * 2**20)
+"""E2B cuts nothing, and what is built on it sends values of its own as texts: smolagents its answers as messages."""
 
 _environ = os.environ
 _modules = sys.modules

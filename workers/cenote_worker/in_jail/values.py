@@ -16,6 +16,7 @@ from cenote_security.values.plain_json import NotPlainError
 from cenote_worker.content import Content
 from cenote_worker.described import fill
 from cenote_worker.frames import Send
+from cenote_worker.in_jail.bounded import bases
 from cenote_worker.in_jail.checkpointing_unsafe import NotKept
 from cenote_worker.in_jail.hosts_channel import HostChannel
 from cenote_worker.in_jail.hosts_stubs import Reference, stub_for
@@ -176,8 +177,8 @@ class Values:
         return values, along
 
     def _holds(self, name: str, value: object) -> bool:
-        """Whether this very object has the name already, such as a class that went along with a value of it."""
-        return value is not None and self._kernel.namespace.get(name) is value
+        """Whether this very class has the name already: one goes along with the values of it."""
+        return type in bases(type(value)) and self._kernel.namespace.get(name) is value
 
     def _check_free(self, names: list[str], replace: bool) -> None:
         if replace:

@@ -22,6 +22,7 @@ from cenote_worker import traced
 from cenote_worker.content import Content
 from cenote_worker.described import fill, fill_error
 from cenote_worker.frames import Packet, receive_packet, send_packet
+from cenote_worker.in_jail import e2b_forms
 from cenote_worker.in_jail import image_unsafe as image
 from cenote_worker.in_jail.carrying.carrying import Borrow, Carrying
 from cenote_worker.in_jail.checkpointing import Checkpointing
@@ -32,6 +33,7 @@ from cenote_worker.in_jail.forking.random_state import draw_anew, stir
 from cenote_worker.in_jail.frame_sink import FrameSink
 from cenote_worker.in_jail.frozen_copy import live_briefly
 from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.in_jail.limits import KernelLimits
 from cenote_worker.in_jail.names_together_unsafe import Merging
 from cenote_worker.in_jail.pristine import BUILTINS
 from cenote_worker.in_jail.refused import Refused
@@ -111,7 +113,11 @@ class Worker:
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
         self._gives_traces = settings.policy.tracking
         self._kernel = Kernel(
-            self._sink, tracking=self._gives_traces, watching=settings.warden >= 0, guarded=True
+            self._sink,
+            limits=e2b_forms.LIMITS if e2b_forms.wanted() else KernelLimits(),
+            tracking=self._gives_traces,
+            watching=settings.warden >= 0,
+            guarded=True,
         )
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse

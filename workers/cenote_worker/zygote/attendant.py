@@ -18,6 +18,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import termios
 import time
@@ -49,6 +50,7 @@ _RULES: Final = 8
 """In an attendant. 0 to 2 are /dev/null."""
 
 _PAUSE: Final = 0.001
+_NUMBER: Final = struct.Struct("i")
 _OWN_SIGNALS: Final = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGCHLD)
 """What this process handles or ignores, and a program does not."""
 
@@ -67,17 +69,15 @@ class Attendant:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._holds_signals = _enter_domain(start)
-        self._pid = 0
+        self._pid = self._session = 0
 
     def run(self) -> None:
         """Until the program has ended, by itself or because its line says so."""
         try:
-            self._pid = libc.bare_fork()
+            self._session, self._pid = _begin(self._start, self._spec)
         except OSError as error:
             self._say({"op": "failed", "code": error.errno})
             return
-        if self._pid == 0:
-            _become(self._start, self._spec)
         rules = (_RULES,) if self._start.level.worker_rules >= 0 else ()
         for descriptor in (*_STREAMS, _SPEC, *rules):  # the program's alone: its streams end with it
             os.close(descriptor)
@@ -123,7 +123,7 @@ class Attendant:
             command = json.loads(self._line.recv(MAX_REPORT))
             if command["op"] == "signal":
                 with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self._pid, command["number"])
+                    os.killpg(os.getpgid(self._pid), command["number"])
                 return True
         except (OSError, ValueError):
             pass
@@ -134,7 +134,7 @@ class Attendant:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(-1, signal.SIGKILL)
             return
-        found = {self._pid}
+        found = {self._pid, self._session}
         while more := {*below(os.getpid()), *in_sessions(found)} - {os.getpid()}:
             found |= more
             for pid in more:
@@ -191,13 +191,52 @@ def _any_lives(pids: set[int]) -> bool:
 # -- the program ------------------------------------------------------------------------------------------
 
 
+def _begin(start: WorkerStart, spec: ProgramSpec) -> tuple[int, int]:
+    """Its session and its pid: a child of this process. Raises OSError.
+
+    It leads no process group, as under `subprocess`: `setsid` in one that does forks, and its caller sees the end of
+    the first process alone. The first process of its session ends once it is there. At a terminal it leads that, as
+    it does in gVisor, which has no CLONE_PARENT.
+    """
+    if spec.terminal or not start.level.forks_siblings:
+        pid = libc.bare_fork()
+        if pid == 0:
+            os.setsid()
+            _become(start, spec)
+        return pid, pid
+    reading, writing = os.pipe2(os.O_CLOEXEC)
+    leader = libc.bare_fork()
+    if leader == 0:
+        _lead(start, spec, writing)
+    os.close(writing)
+    with open(reading, "rb", buffering=0) as pipe:
+        (pid,) = _NUMBER.unpack(pipe.read(_NUMBER.size) or _NUMBER.pack(-errno.EAGAIN))
+    if pid < 0:
+        raise OSError(-pid, os.strerror(-pid))
+    return leader, pid
+
+
+def _lead(start: WorkerStart, spec: ProgramSpec, pipe: int) -> None:
+    """Never returns: begins a session and, in it, the program, which it says the pid of; or a negative errno."""
+    os.setsid()
+    try:
+        pid = libc.sibling_fork()
+    except OSError as error:
+        pid = -(error.errno or errno.EAGAIN)
+    if pid == 0:
+        os.close(pipe)
+        _become(start, spec)
+    os.write(pipe, _NUMBER.pack(pid))
+    os._exit(0)
+
+
 def _become(start: WorkerStart, spec: ProgramSpec) -> None:
     """Never returns: this process is the program from here on."""
     try:
         signal.set_wakeup_fd(-1)
         for number in _OWN_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        start.fence()  # a session of its own, and the walls of a worker
+        start.level.fence_worker()
         libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
         place(_STREAMS)
         if spec.terminal:

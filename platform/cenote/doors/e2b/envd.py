@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.sandboxes import Command, E2bSandbox
+from cenote.doors.e2b.sandboxes import Command, E2bSandbox, Follower, SandboxGoneError
 from cenote.doors.http_api import MOST_JSON, body_of
 from cenote.doors.open_runtimes import NotOpenError
 from cenote.runtime.process import AsyncProcess
@@ -33,12 +33,16 @@ from cenote_security.errors import (
     UsageError,
 )
 
+Message = TypeVar("Message", bound=BaseModel)
+
 STREAM: Final = "application/connect+json"
 _END: Final = 2
 _KEEPALIVE: Final = 20.0
 """Seconds of silence after which a stream says that it is alive."""
 
-_SIGNALS: Final = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
+MAX_FRAMES: Final = 10_000
+
+_SIGNALS: Final[Mapping[str | int, int]] = {"SIGNAL_SIGTERM": 15, "SIGNAL_SIGKILL": 9, 15: 15, 9: 9}
 
 _CODES: Final[tuple[tuple[type[CenoteError], str, int], ...]] = (
     (NotAuthenticatedError, "unauthenticated", 401),
@@ -77,6 +81,70 @@ def _code_of(error: CenoteError) -> tuple[str, int]:
 # -- programs --
 
 
+class _Message(BaseModel):
+    """As JSON of protobuf: what is null has its default."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+def _without_nulls(value: object) -> object:
+    return (
+        {name: each for name, each in value.items() if each is not None} if isinstance(value, dict) else value
+    )
+
+
+class _Size(_Message):
+    rows: Annotated[int, Field(ge=1, le=10_000)] = 24
+    cols: Annotated[int, Field(ge=1, le=10_000)] = 80
+
+
+class _Terminal(_Message):
+    size: Annotated[_Size, BeforeValidator(_without_nulls)] | None = None
+
+
+class _Selector(_Message):
+    pid: int | None = None
+    tag: str | None = None
+
+
+class _Program(_Message):
+    cmd: str = ""
+    args: list[str] = []
+    envs: dict[str, str] = {}
+    cwd: str = ""
+
+
+class _Bytes(_Message):
+    stdin: str = ""
+    pty: str = ""
+
+
+class _Start(_Message):
+    process: Annotated[_Program, BeforeValidator(_without_nulls)] = _Program()
+    pty: Annotated[_Terminal, BeforeValidator(_without_nulls)] = _Terminal()
+    tag: str | None = None
+    stdin: bool = True
+
+
+class _Asked(_Message):
+    process: Annotated[_Selector, BeforeValidator(_without_nulls)] = _Selector()
+    pty: Annotated[_Terminal, BeforeValidator(_without_nulls)] = _Terminal()
+    input: Annotated[_Bytes, BeforeValidator(_without_nulls)] = _Bytes()
+    signal: str | int = ""
+
+
+class _Piece(_Message):
+    """Of a stream of input: first the program, then what it is to read."""
+
+    start: Annotated[_Asked, BeforeValidator(_without_nulls)] | None = None
+    data: Annotated[_Asked, BeforeValidator(_without_nulls)] | None = None
+
+
+def _asked(kind: type[Message], message: object) -> Message:
+    """Raises ValidationError."""
+    return kind.model_validate(_without_nulls(message))
+
+
 @dataclass(frozen=True, slots=True)
 class E2bProcesses:
     """The service `process.Process`."""
@@ -101,49 +169,48 @@ class E2bProcesses:
         return JSONResponse({"processes": running})
 
     async def _start(self, sandbox: E2bSandbox, request: Request) -> Response:
-        (message,) = await frames_of(request)
+        asked = _asked(_Start, await frame_of(request))
         return StreamingResponse(
-            stream(_wrapped(_started(sandbox, message, _deadline(request)))), media_type=STREAM
+            stream(_wrapped(_started(sandbox, asked, _deadline(request)))), media_type=STREAM
         )
 
     async def _connect(self, sandbox: E2bSandbox, request: Request) -> Response:
-        (message,) = await frames_of(request)
-        return StreamingResponse(stream(_wrapped(_joined(sandbox, message))), media_type=STREAM)
+        pid, command = _selected(sandbox, _asked(_Asked, await frame_of(request)))
+        return StreamingResponse(stream(_wrapped(_followed(sandbox, command, pid))), media_type=STREAM)
 
     async def _update(self, sandbox: E2bSandbox, request: Request) -> Response:
-        message = await message_of(request)
-        _, command = _selected(sandbox, message)
-        if size := message.get("pty", {}).get("size"):
-            command.process.resize(size.get("rows", 24), size.get("cols", 80))
+        asked = _asked(_Asked, await message_of(request))
+        _, command = _selected(sandbox, asked)
+        if size := asked.pty.size:
+            command.process.resize(size.rows, size.cols)
         return JSONResponse({})
 
     async def _send_input(self, sandbox: E2bSandbox, request: Request) -> Response:
-        message = await message_of(request)
-        await _write(_selected(sandbox, message)[1], message.get("input", {}))
+        asked = _asked(_Asked, await message_of(request))
+        await _write(_selected(sandbox, asked)[1], asked.input)
         return JSONResponse({})
 
     async def _stream_input(self, sandbox: E2bSandbox, request: Request) -> Response:
         command: Command | None = None
         for message in await frames_of(request):
-            if "start" in message:
-                _, command = _selected(sandbox, message["start"])
-            elif "data" in message and command is not None:
-                await _write(command, message["data"].get("input", {}))
+            piece = _asked(_Piece, message)
+            if piece.start is not None:
+                _, command = _selected(sandbox, piece.start)
+            elif piece.data is not None and command is not None:
+                await _write(command, piece.data.input)
         return Response(_frame({}) + _frame({}, _END), media_type=STREAM)
 
     async def _send_signal(self, sandbox: E2bSandbox, request: Request) -> Response:
-        message = await message_of(request)
-        _, command = _selected(sandbox, message)
-        number = _SIGNALS.get(message.get("signal", ""))
+        asked = _asked(_Asked, await message_of(request))
+        _, command = _selected(sandbox, asked)
+        number = _SIGNALS.get(asked.signal)
         if number is None:
-            raise UsageError(
-                f"a signal is SIGNAL_SIGTERM or SIGNAL_SIGKILL, not {message.get('signal')!r:.100}"
-            )
+            raise UsageError(f"a signal is SIGNAL_SIGTERM or SIGNAL_SIGKILL, not {asked.signal!r:.100}")
         command.process.signal(number)
         return JSONResponse({})
 
     async def _close_stdin(self, sandbox: E2bSandbox, request: Request) -> Response:
-        _selected(sandbox, await message_of(request))[1].process.close_stdin()
+        _selected(sandbox, _asked(_Asked, await message_of(request)))[1].process.close_stdin()
         return JSONResponse({})
 
 
@@ -154,46 +221,51 @@ def _deadline(request: Request) -> float | None:
 
 
 async def _started(
-    sandbox: E2bSandbox, message: Mapping[str, Any], timeout: float | None
+    sandbox: E2bSandbox, asked: _Start, timeout: float | None
 ) -> AsyncIterator[dict[str, object]]:
-    config, terminal = message.get("process", {}), message.get("pty", {}).get("size")
-    argv = [config.get("cmd", ""), *config.get("args", [])]
+    program, terminal = asked.process, asked.pty.size
     process: AsyncProcess = await (await sandbox.runtime()).author.spawn(
-        argv,
-        env=config.get("envs") or {},
-        cwd=config.get("cwd") or None,
+        [program.cmd, *program.args],
+        env=program.envs,
+        cwd=program.cwd or None,
         timeout=timeout,
-        pty=(terminal.get("rows", 24), terminal.get("cols", 80)) if terminal else False,
+        pty=(terminal.rows, terminal.cols) if terminal else False,
     )
-    if not terminal and not message.get("stdin", True):
+    if not terminal and not asked.stdin:
         process.close_stdin()
-    command = Command(process=process, config=config, tag=message.get("tag"), is_terminal=bool(terminal))
-    queue: asyncio.Queue[dict[str, object]] = asyncio.Queue()
-    command.followers.add(queue)
-    pid = await process.pid()
+    command = Command(
+        process=process, config=program.model_dump(), tag=asked.tag, is_terminal=terminal is not None
+    )
+    if not (pid := await process.pid()):
+        await process.wait()  # raises why it was never begun
+    events = _followed(sandbox, command, pid)
     following = asyncio.create_task(_follow(sandbox, pid, command))
-    if pid:
-        sandbox.commands[pid] = command
+    sandbox.following.add(following)
+    following.add_done_callback(sandbox.following.discard)
+    async with aclosing(events) as source:  # type: ignore[type-var]
+        async for event in source:
+            yield event
+
+
+async def _followed(sandbox: E2bSandbox, command: Command, pid: int) -> AsyncIterator[dict[str, object]]:
+    """What it writes from here on, until its end. Cut where the sandbox was ended meanwhile."""
+    follower = Follower()
+    command.followers.add(follower)
+    try:
         yield {"start": {"pid": pid}}
-    try:
-        async for event in _events(queue):
+        while True:
+            try:
+                event = await asyncio.wait_for(follower.get(), _KEEPALIVE)
+            except TimeoutError:
+                event = {"keepalive": {}}
+            if "end" in event and sandbox.state == "killed":
+                raise SandboxGoneError
             yield event
+            if "end" in event:
+                return
     finally:
-        command.followers.discard(queue)
-        if following.done():
-            following.result()
-
-
-async def _joined(sandbox: E2bSandbox, message: Mapping[str, Any]) -> AsyncIterator[dict[str, object]]:
-    pid, command = _selected(sandbox, message)
-    queue: asyncio.Queue[dict[str, object]] = asyncio.Queue()
-    command.followers.add(queue)
-    yield {"start": {"pid": pid}}
-    try:
-        async for event in _events(queue):
-            yield event
-    finally:
-        command.followers.discard(queue)
+        command.followers.discard(follower)
+        follower.leave()
 
 
 async def _wrapped(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[dict[str, object]]:
@@ -202,24 +274,14 @@ async def _wrapped(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[di
             yield {"event": event}
 
 
-async def _events(queue: asyncio.Queue[dict[str, object]]) -> AsyncIterator[dict[str, object]]:
-    while True:
-        try:
-            event = await asyncio.wait_for(queue.get(), _KEEPALIVE)
-        except TimeoutError:
-            event = {"keepalive": {}}
-        yield event
-        if "end" in event:
-            return
-
-
 async def _follow(sandbox: E2bSandbox, pid: int, command: Command) -> None:
     """Hands on what a program writes, to all who follow it, until its end; it goes on when none does."""
     error = ""
+    sandbox.commands[pid] = command
     try:
         async for stream, data in command.process:
             kind = "pty" if command.is_terminal else stream
-            _tell(command, {"data": {kind: base64.b64encode(data).decode()}})
+            await _tell(command, {"data": {kind: base64.b64encode(data).decode()}})
         result = await command.process.wait()
         status = f"exit status {result.exit_code}" if result.exit_code is not None else str(result.killed_by)
         exited, code = result.exit_code is not None, result.exit_code
@@ -232,27 +294,28 @@ async def _follow(sandbox: E2bSandbox, pid: int, command: Command) -> None:
         "exited": exited,
         "status": status,
     }
-    _tell(command, {"end": {**end, **({"error": error or status} if code != 0 else {})}})
+    await _tell(command, {"end": {**end, **({"error": error or status} if code != 0 else {})}})
 
 
-def _tell(command: Command, event: dict[str, object]) -> None:
-    for queue in command.followers:
-        queue.put_nowait(event)
+async def _tell(command: Command, event: dict[str, object]) -> None:
+    """A program waits for its slowest follower."""
+    for follower in tuple(command.followers):
+        await follower.put(event)
 
 
-def _selected(sandbox: E2bSandbox, message: Mapping[str, Any]) -> tuple[int, Command]:
+def _selected(sandbox: E2bSandbox, asked: _Asked) -> tuple[int, Command]:
     """Raises NoProcessError."""
-    selector = message.get("process", {})
+    selector = asked.process
     for pid, command in sandbox.commands.items():
-        if pid == selector.get("pid") or (command.tag is not None and command.tag == selector.get("tag")):
+        if pid == selector.pid or (command.tag is not None and command.tag == selector.tag):
             return pid, command
-    raise NoProcessError(selector.get("pid") or selector.get("tag"))
+    raise NoProcessError(selector.pid or selector.tag)
 
 
-async def _write(command: Command, given: Mapping[str, str]) -> None:
+async def _write(command: Command, given: _Bytes) -> None:
     try:
-        data = base64.b64decode(given.get("stdin") or given.get("pty") or "", validate=True)
-    except binascii.Error:
+        data = base64.b64decode(given.stdin or given.pty, validate=True)
+    except ValueError:
         raise UsageError("input is base64") from None
     await command.process.send_input(data)
 
@@ -276,17 +339,27 @@ def _parsed(data: bytes) -> dict[str, Any]:
 
 async def frames_of(request: Request) -> list[dict[str, Any]]:
     """All messages of a request's stream. Raises UsageError."""
-    data, found = await body_of(request, MOST_JSON, "the request"), list[dict[str, Any]]()
-    while data:
-        size = int.from_bytes(data[1:5], "big")
-        if len(data) < 5 + size or data[0] & 1:
+    data, found, at = await body_of(request, MOST_JSON, "the request"), list[dict[str, Any]](), 0
+    while at < len(data):
+        flags, end = data[at], at + 5 + int.from_bytes(data[at + 1 : at + 5], "big")
+        if len(data) < max(end, at + 5) or flags & 1:
             raise UsageError("the request is no stream of whole, uncompressed frames")
-        if not data[0] & _END:
-            found.append(_parsed(data[5 : 5 + size]))
-        data = data[5 + size :]
+        if not flags & _END:
+            found.append(_parsed(data[at + 5 : end]))
+        if len(found) > MAX_FRAMES:
+            raise UsageError(f"the request has more than {MAX_FRAMES} messages")
+        at = end
     if not found:
         raise UsageError("the request has no message")
     return found
+
+
+async def frame_of(request: Request) -> dict[str, Any]:
+    """The one message of a request's stream. Raises UsageError."""
+    found = await frames_of(request)
+    if len(found) > 1:
+        raise UsageError("the request has more than one message")
+    return found[0]
 
 
 def _frame(message: object, flags: int = 0) -> bytes:

@@ -14,13 +14,13 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.envd import STREAM, frames_of, message_of, stream
+from cenote.doors.e2b.envd import STREAM, frame_of, message_of, stream
 from cenote.doors.e2b.sandboxes import HOME, E2bSandbox, FileWatcher
-from cenote.doors.http_api import MOST_FILE, body_of
+from cenote.doors.http_api import MOST_FILE, body_of, limited
 from cenote.doors.open_runtimes import NotOpenError
 from cenote.runtime.file_work import FileEvent
 from cenote.runtime.files import AsyncFiles, AsyncFileWatch
-from cenote_security.errors import UsageError
+from cenote_security.errors import FileTakenError, UsageError
 from cenote_worker.results import FileInfo
 
 WORKDIR: Final = "/workspace"
@@ -56,14 +56,20 @@ class E2bFiles:
         }
 
     async def download(self, sandbox: E2bSandbox, request: Request) -> Response:
-        data = await (await _files(sandbox)).read(_relative(request.query_params.get("path", "")))
+        files, path = await _files(sandbox), _whole(request.query_params.get("path", ""))
+        try:
+            data = await files.read(_relative(path))
+        except UsageError:
+            if (await files.stat(_inside(path))).kind == "folder":
+                raise UsageError(f"path {path} is a directory") from None
+            raise
         return Response(data, media_type="application/octet-stream")
 
     async def upload(self, sandbox: E2bSandbox, request: Request) -> Response:
         files, wanted = await _files(sandbox), request.query_params.get("path", "")
         written = list[str]()
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
-            async with request.form(max_part_size=MOST_FILE) as form:
+            async with limited(request, MOST_FILE, "the upload").form() as form:
                 for _, part in form.multi_items():
                     if isinstance(part, str):
                         raise UsageError("a part of the upload is no file")
@@ -83,14 +89,21 @@ class E2bFiles:
 
     async def _list(self, sandbox: E2bSandbox, request: Request) -> Response:
         message = await message_of(request)
-        path, depth = _whole(message.get("path", "")), int(message.get("depth") or 1)
+        path, depth = _whole(message.get("path", "")), message.get("depth") or 1
+        if not isinstance(depth, int):
+            raise UsageError(f"depth is a number, not {depth!r:.100}")
         listing = await (await _files(sandbox)).list(_inside(path), depth)
         found = [_entry(posixpath.join(path, _name(info)), info) for info in listing]
         return JSONResponse({"entries": found})
 
     async def _make(self, sandbox: E2bSandbox, request: Request) -> Response:
         path, files = await _asked(request), await _files(sandbox)
-        await files.mkdir(_inside(path))
+        try:
+            await files.mkdir(_inside(path))
+        except FileTakenError:
+            if (await files.stat(_inside(path))).kind == "folder":
+                raise
+            raise UsageError(f"path already exists but it is not a directory: {path}") from None
         return JSONResponse({"entry": await _looked_up(files, path)})
 
     async def _move(self, sandbox: E2bSandbox, request: Request) -> Response:
@@ -104,7 +117,7 @@ class E2bFiles:
         return JSONResponse({})
 
     async def _watch(self, sandbox: E2bSandbox, request: Request) -> Response:
-        (message,) = await frames_of(request)
+        message = await frame_of(request)
         return StreamingResponse(stream(_changes(sandbox, message)), media_type=STREAM)
 
     async def _create_watcher(self, sandbox: E2bSandbox, request: Request) -> Response:

@@ -14,7 +14,8 @@ from pydantic import BaseModel, ConfigDict
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.sandboxes import HOME, CodeContext, E2bSandbox
+from cenote.doors.e2b.sandboxes import HOME, CodeContext, E2bSandbox, SandboxGoneError
+from cenote.doors.http_api import MOST_JSON, body_of
 from cenote.doors.http_streaming import OutputQueue
 from cenote_security.errors import CenoteError, UsageError
 from cenote_worker.in_jail.e2b_forms import CHART, DATA
@@ -38,10 +39,6 @@ _PYTHON: Final = ("python", "python3", "py")
 _SHELL: Final = ("bash", "sh")
 
 
-class SandboxGoneError(OSError):
-    """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
-
-
 class _NewExecution(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
@@ -63,7 +60,7 @@ class E2bInterpreter:
     """What the port of the interpreter serves."""
 
     async def execute(self, sandbox: E2bSandbox, request: Request) -> Response:
-        wanted = _NewExecution.model_validate_json(await request.body())
+        wanted = _NewExecution.model_validate_json(await body_of(request, MOST_JSON, "the cell"))
         context = await sandbox.context(wanted.context_id)
         code = _code(wanted)
         return StreamingResponse(
@@ -74,7 +71,7 @@ class E2bInterpreter:
         if request.method == "GET":
             await sandbox.context(None)
             return JSONResponse([_shown(each) for each in sandbox.contexts.values()])
-        wanted = _NewContext.model_validate_json(await request.body() or b"{}")
+        wanted = _NewContext.model_validate_json(await body_of(request, MOST_JSON, "the request") or b"{}")
         _check_language(wanted.language or "python", (*_PYTHON,))
         return JSONResponse(_shown(await sandbox.new_context(wanted.cwd or HOME)), 201)
 

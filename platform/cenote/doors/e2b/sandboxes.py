@@ -32,8 +32,14 @@ MAX_TIMEOUT: Final = 24 * 3600
 SWEEP_EVERY: Final = 1.0
 """Seconds between two looks for sandboxes whose time is over."""
 
+RETRY_AFTER: Final = 60.0
+"""Seconds after which a sandbox that could not be ended is tried again."""
+
 MAX_CONTEXTS: Final = 64
 MAX_EVENTS: Final = 10_000
+MAX_WAITING: Final = 32
+"""Events for one client; those of a command have up to 64 KiB each."""
+
 DEFAULT_CONTEXT: Final = "default"
 
 HOME: Final = "/home/user"
@@ -56,6 +62,31 @@ class CodeContext:
     busy: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
+class SandboxGoneError(OSError):
+    """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
+
+
+class Follower:
+    """Events of a command on their way to a client, which may be slow, or leave."""
+
+    def __init__(self) -> None:
+        self._events: asyncio.Queue[dict[str, object]] = asyncio.Queue(MAX_WAITING)
+        self._has_left = False
+
+    async def put(self, event: dict[str, object]) -> None:
+        if not self._has_left:
+            await self._events.put(event)
+
+    async def get(self) -> dict[str, object]:
+        return await self._events.get()
+
+    def leave(self) -> None:
+        """What waits, and what is put from here on, is dropped."""
+        self._has_left = True
+        while not self._events.empty():
+            self._events.get_nowait()
+
+
 @dataclass(slots=True, kw_only=True)
 class Command:
     """A program of a sandbox that runs: what it was begun as, and who follows its output."""
@@ -64,7 +95,7 @@ class Command:
     config: Mapping[str, object]
     tag: str | None
     is_terminal: bool
-    followers: set[asyncio.Queue[dict[str, object]]] = field(default_factory=set)
+    followers: set[Follower] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -97,8 +128,10 @@ class E2bSandbox:
     end_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     pauses: bool = False
     state: State = "running"
+    is_ending: bool = False
     contexts: dict[str, CodeContext] = field(default_factory=dict)
     commands: dict[int, Command] = field(default_factory=dict)
+    following: set[asyncio.Task[None]] = field(default_factory=set)
     watchers: dict[str, FileWatcher] = field(default_factory=dict)
 
     def lives(self, seconds: float) -> None:
@@ -252,10 +285,21 @@ class E2bSandboxes:
         sandbox.state = "paused"
 
     async def kill(self, sandbox: E2bSandbox) -> None:
-        """What it does is ended in the middle."""
+        """What it does is ended in the middle. If that fails, the sandbox is still there."""
         sandbox.state = "killed"
         self._all.pop(sandbox.id, None)
-        self._owners.pop(sandbox.id, None)
+        owner = self._owners.pop(sandbox.id, None)
+        try:
+            await self._end(sandbox)
+        except NotOpenError:
+            raise
+        except CenoteError:
+            sandbox.state = "running"
+            if owner is not None:
+                self._add(sandbox, owner)
+            raise
+
+    async def _end(self, sandbox: E2bSandbox) -> None:
         for watcher in sandbox.watchers.values():
             watcher.watch.close()
         for context in sandbox.contexts.values():
@@ -277,19 +321,31 @@ class E2bSandboxes:
                 log.warning("snapshot %s could not be ended: %s", name, error)
 
     async def sweep(self) -> None:
-        """Ends sandboxes whose time is over, for as long as the server runs."""
-        while True:
-            await asyncio.sleep(SWEEP_EVERY)
-            now = time.monotonic()
-            for sandbox in [
-                each for each in self._all.values() if each.state == "running" and each.ends < now
-            ]:
+        """Ends sandboxes whose time is over, for as long as the server runs. None waits for another one."""
+        async with asyncio.TaskGroup() as ending:
+            while True:
+                await asyncio.sleep(SWEEP_EVERY)
+                now = time.monotonic()
+                for sandbox in list(self._all.values()):
+                    if sandbox.state == "running" and sandbox.ends < now and not sandbox.is_ending:
+                        sandbox.is_ending = True
+                        ending.create_task(self._end_in_time(sandbox))
+
+    async def _end_in_time(self, sandbox: E2bSandbox) -> None:
+        """By a pause, if it is to be paused and can be. What cannot be ended now is tried again."""
+        try:
+            if sandbox.pauses:
                 try:
-                    await (self.pause(sandbox) if sandbox.pauses else self.kill(sandbox))
+                    await self.pause(sandbox)
+                    return
                 except CenoteError as error:
-                    log.warning("sandbox %s is over and could not be ended: %s", sandbox.id, error)
-                    self._all.pop(sandbox.id, None)
-                    self._owners.pop(sandbox.id, None)
+                    log.warning("sandbox %s cannot be paused, and is ended: %s", sandbox.id, error)
+            await self.kill(sandbox)
+        except CenoteError as error:
+            log.warning("sandbox %s is over and could not be ended: %s", sandbox.id, error)
+            sandbox.ends = time.monotonic() + RETRY_AFTER
+        finally:
+            sandbox.is_ending = False
 
     def _new(
         self,
