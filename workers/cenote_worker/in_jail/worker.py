@@ -111,7 +111,11 @@ class Worker:
         os.chdir(settings.workdir)  # before the kernel is made, which takes it for where every author begins
         self._gives_traces = settings.policy.tracking
         self._kernel = Kernel(
-            self._sink, tracking=self._gives_traces, watching=settings.warden >= 0, guarded=True
+            self._sink,
+            tracking=self._gives_traces,
+            watching=settings.warden >= 0,
+            guarded=True,
+            checking=settings.policy.check_first,
         )
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
