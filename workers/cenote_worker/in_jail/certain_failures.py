@@ -178,8 +178,7 @@ def _statement(node: ast.stmt, opens: bool) -> Iterator[_Event]:
     if kind in (ast.With, ast.AsyncWith):
         yield from _with(node, opens)  # type: ignore[arg-type]
     elif kind in _TRIES:
-        if not node.handlers:  # type: ignore[attr-defined]
-            yield from _block(node.body, opens)  # type: ignore[attr-defined]
+        # What its other parts raise is caught, or gives way to what the end raises.
         yield from _block(node.finalbody, opens)  # type: ignore[attr-defined]
     elif (parts := _STATEMENTS.get(kind)) is not None:
         for part in parts(node):
