@@ -154,4 +154,6 @@ def test_all_has_all() -> None:
     extras = PROJECT["optional-dependencies"]
     (own,) = extras["all"]
     frameworks = {path.stem for path in (ROOT / "platform" / "cenote" / "adapters").glob("*.py")}
-    assert sorted(extras.keys() - {"all"} - frameworks) == own.removeprefix("cenote[").removesuffix("]").split(",")
+    assert sorted(extras.keys() - {"all"} - frameworks) == own.removeprefix("cenote[").removesuffix(
+        "]"
+    ).split(",")
