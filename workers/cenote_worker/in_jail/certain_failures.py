@@ -3,8 +3,8 @@ arguments do not fit. Pure: what there is outside of the cell is given.
 
 The rule is certainty. An expression counts only if the cell cannot come past it: it stands at the top level, outside
 of every branch, loop, function and class body, and outside of all that could catch what it raises. A name counts only
-if no part of the cell binds it, in whatever scope. Whether something that the cell calls could bind it is for
-`cell_check` to say.
+if nothing before it in the cell binds it, in whatever scope. Whether something that the cell calls could bind it is
+for `cell_check` to say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FunctionType, GetSetDescriptorType, MethodType
 from typing import Final
@@ -62,24 +62,26 @@ def certain_failures(
     are not looked at.
     """
     opens = names.get(_OPEN, builtins.get(_OPEN)) is _open
-    found: list[tuple[int, _Event, _Parameters | None]] = []
+    bound: set[str] = set()
+    seen = 0
     for index, statement in enumerate(statements):
-        for event in _statement(statement, opens):
+        for event, binding in _statement(statement, opens):
+            wrong = None
             if not isinstance(event, ast.Name):
-                if (wrong := _misfit(event, names, is_watched)) is not None:
-                    found.append((index, event, wrong))
-            elif event.id not in names and event.id not in builtins and not _is_special(event.id):
-                found.append((index, event, None))
+                if (wrong := _misfit(event, names, is_watched)) is None:
+                    continue
+            elif event.id in names or event.id in builtins or _is_special(event.id):
+                continue
+            bound |= bound_names(statements[seen:index])
+            seen = index
+            name, attribute = _named(event)
+            relied_on = frozenset({name, _OPEN} if isinstance(statement, ast.With) else {name})
+            if relied_on.isdisjoint(bound) and relied_on.isdisjoint(bound_names(binding)):
+                code = _stand_in(event, wrong, filename)
+                if code is not None:
+                    yield CertainFailure(relied_on, attribute, index, code)
         if _never_ends_well(statement):
-            break
-    if not found:
-        return
-    bound = bound_names(statements)
-    for index, event, wrong in found:
-        name, attribute = _named(event)
-        relied_on = frozenset({name, _OPEN} if isinstance(statements[index], ast.With) else {name})
-        if bound.isdisjoint(relied_on) and (code := _stand_in(event, wrong, filename)) is not None:
-            yield CertainFailure(relied_on, attribute, index, code)
+            return
 
 
 def _is_special(name: str) -> bool:
@@ -115,10 +117,10 @@ def _call_in(event: ast.Call | ast.Await) -> ast.Call:
 # -- what a cell binds --
 
 
-def bound_names(statements: Sequence[ast.stmt]) -> set[str]:
+def bound_names(code: Iterable[ast.AST]) -> set[str]:
     """All names that any part of the code binds or deletes, in whatever scope."""
     bound: set[str] = set()
-    waiting: list[ast.AST] = list(statements)
+    waiting: list[ast.AST] = list(code)
     while waiting:
         node = waiting.pop()
         kind = type(node)
@@ -172,22 +174,36 @@ _NAMING: Final[Mapping[type[ast.AST], Callable[..., Sequence[str]]]] = {
 # -- what a cell is certain to come to, in the order of evaluation --
 
 
-def _statement(node: ast.stmt, opens: bool) -> Iterator[_Event]:
-    """opens: whether `open` is the builtin, whose files let every exception pass."""
+def _statement(node: ast.stmt, opens: bool) -> Iterator[tuple[_Event, Sequence[ast.AST]]]:
+    """With each, what of the statement may have bound names by then.
+
+    opens: whether `open` is the builtin, whose files let every exception pass.
+    """
     kind = type(node)
     if kind in (ast.With, ast.AsyncWith):
-        yield from _with(node, opens)  # type: ignore[arg-type]
+        yield from ((event, (node,)) for event in _with(node, opens))  # type: ignore[arg-type]
     elif kind in _TRIES:
         # What its other parts raise is caught, or gives way to what the end raises.
-        yield from _block(node.finalbody, opens)  # type: ignore[attr-defined]
+        yield from ((event, (node,)) for event in _block(node.finalbody, opens))  # type: ignore[attr-defined]
     elif (parts := _STATEMENTS.get(kind)) is not None:
+        done: list[ast.AST] = []
         for part in parts(node):
-            yield from _expression(part)
+            if kind in _READING_TARGETS and type(part) is ast.Name and type(part.ctx) is not ast.Load:
+                yield part, tuple(done)
+            done.append(part)
+            for event in _expression(part):
+                yield event, done
+            if kind is ast.AugAssign:
+                done.clear()  # its target is bound in the end
+
+
+_READING_TARGETS: Final = (ast.AugAssign, ast.Delete)
+"""What they bind or delete has to have a value."""
 
 
 def _block(statements: Sequence[ast.stmt], opens: bool) -> Iterator[_Event]:
     for each in statements:
-        yield from _statement(each, opens)
+        yield from (event for event, _ in _statement(each, opens))
         if _never_ends_well(each):
             return
 

@@ -117,7 +117,7 @@ def _measure(value: object) -> tuple[tuple[int, ...] | None, int, str]:
     for base in _SIZED:
         if base in bases(cls):
             return _measure_sized(value, base)
-    size = int.__sizeof__(value) if int in bases(cls) else _object_size(value)  # type: ignore[arg-type]
+    size = int.__sizeof__(value) if int in bases(cls) else _object_size(value)
     return None, size, describe_value(value)
 
 
