@@ -197,6 +197,15 @@ class SandboxPolicy(Options):
         opens_nothing=True,
     )
 
+    check_first: bool = option(
+        False,
+        flag="check-first",
+        help="a cell that is certain to fail runs nothing: at its top level it comes to a name that nothing can have "
+        "given a value, or to a call of a user's or an injected function whose arguments do not fit",
+        is_later=True,
+        opens_nothing=True,
+    )
+
     def __post_init__(self) -> None:
         wrong = self.checked()
         if self.noexec is True and self.isolation == "none":

@@ -381,6 +381,14 @@ def test_wrong_policies_and_names(http: httpx.Client) -> None:
     assert http.get("/v1/nothing").status_code == 404
 
 
+def test_a_runtime_whose_cells_are_checked_first(http: httpx.Client) -> None:
+    assert http.put("/v1/runtimes/checked", json={"policy": {"check_first": True}}).status_code == 200
+    found = http.post("/v1/runtimes/checked/cells", json={"code": "print('ran')\nmissing"}).json()
+    assert (found["stdout"], found["error"]["type"], found["verdict"]) == ("", "NameError", "task")
+    assert "nothing of this cell has run" in found["error"]["traceback"]
+    assert http.delete("/v1/runtimes/checked").status_code == 204
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "policy",

@@ -33,6 +33,7 @@ POLICIES = [
         preload=("json",),
         tracking=False,
         environment="data",
+        check_first=True,
     ),
     SandboxPolicy(
         network=Allow(

@@ -8,6 +8,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import FunctionType, MethodType
 from typing import Any
 
 from cenote.runtime.host_desk import Target
@@ -199,6 +200,8 @@ def _offer(targets: dict[tuple[str, str], Target], item: Injectable, prefix: str
         spec.doc = utf8_text(_doc(item.func, item.description))
         spec.is_async = item.is_async
         spec.signature = utf8_text(signature_text(item.func))
+        spec.qualname = utf8_text(_exact_name(item.func))
+        spec.is_bound = isinstance(item.func, MethodType)
         targets[address, ""] = item.func
     elif isinstance(item, Variable) and is_agent(item.value) and not item.host:
         spec.kind = jail_pb2.HostTarget.AGENT
@@ -228,6 +231,8 @@ def _offer_methods(
             doc=_doc(method, None),
             is_async=inspect.iscoroutinefunction(method),
             signature=signature_text(method),
+            qualname=_exact_name(method),
+            is_bound=isinstance(method, MethodType),
             takes_value=_takes_value(method),
         )
         targets[address, name] = method
@@ -253,6 +258,18 @@ def signature_text(function: object) -> str:
         return str(signature.replace(parameters=_shown(function, signature)))[:MAX_DOC]
     except (TypeError, ValueError):
         return ""
+
+
+def _exact_name(function: object) -> str:
+    """The qualified name of a function that takes what its signature says; empty where a decorator, or the function
+    itself, may say something else than what it takes."""
+    if isinstance(function, MethodType):
+        function = function.__func__
+    if not isinstance(function, FunctionType) or not {"__wrapped__", "__signature__"}.isdisjoint(
+        vars(function)
+    ):
+        return ""
+    return function.__qualname__[:MAX_DOC]
 
 
 def _shown(function: object, signature: inspect.Signature) -> list[inspect.Parameter]:

@@ -566,6 +566,8 @@ class HostTarget(_message.Message):
     METHODS_FIELD_NUMBER: _builtins.int
     ADDRESS_FIELD_NUMBER: _builtins.int
     EFFECT_FIELD_NUMBER: _builtins.int
+    QUALNAME_FIELD_NUMBER: _builtins.int
+    IS_BOUND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     kind: Global___HostTarget.Kind.ValueType
     doc: _builtins.str
@@ -574,6 +576,10 @@ class HostTarget(_message.Message):
     address: _builtins.str
     """What calls name it by; empty: its name. Two authors may have one name for different things."""
     effect: Global___HostTarget.Effect.ValueType
+    qualname: _builtins.str
+    """Of a function that binds its arguments exactly by `signature`: its qualified name. Empty where that is not known."""
+    is_bound: _builtins.bool
+    """Whether a first argument comes of itself, which the signature does not have."""
     @_builtins.property
     def methods(self) -> _containers.RepeatedCompositeFieldContainer[Global___HostMethod]: ...
     def __init__(
@@ -587,10 +593,12 @@ class HostTarget(_message.Message):
         methods: _abc.Iterable[Global___HostMethod] | None = ...,
         address: _builtins.str = ...,
         effect: Global___HostTarget.Effect.ValueType = ...,
+        qualname: _builtins.str = ...,
+        is_bound: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "doc", b"doc", "effect", b"effect", "is_async", b"is_async", "kind", b"kind", "methods", b"methods", "name", b"name", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "doc", b"doc", "effect", b"effect", "is_async", b"is_async", "is_bound", b"is_bound", "kind", b"kind", "methods", b"methods", "name", b"name", "qualname", b"qualname", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -605,12 +613,17 @@ class HostMethod(_message.Message):
     IS_ASYNC_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
     TAKES_VALUE_FIELD_NUMBER: _builtins.int
+    QUALNAME_FIELD_NUMBER: _builtins.int
+    IS_BOUND_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     doc: _builtins.str
     is_async: _builtins.bool
     signature: _builtins.str
     takes_value: _builtins.bool
     """True: its arguments are `name` and `value`, which may be anything and travels sealed."""
+    qualname: _builtins.str
+    """As in HostTarget."""
+    is_bound: _builtins.bool
     def __init__(
         self,
         *,
@@ -619,10 +632,12 @@ class HostMethod(_message.Message):
         is_async: _builtins.bool = ...,
         signature: _builtins.str = ...,
         takes_value: _builtins.bool = ...,
+        qualname: _builtins.str = ...,
+        is_bound: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc", b"doc", "is_async", b"is_async", "name", b"name", "signature", b"signature", "takes_value", b"takes_value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["doc", b"doc", "is_async", b"is_async", "is_bound", b"is_bound", "name", b"name", "qualname", b"qualname", "signature", b"signature", "takes_value", b"takes_value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2570,6 +2570,7 @@ class Policy(_message.Message):
     CALL_TIMEOUT_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_FIELD_NUMBER: _builtins.int
     ENVIRONMENT_FIELD_NUMBER: _builtins.int
+    CHECK_FIRST_FIELD_NUMBER: _builtins.int
     isolation: _builtins.str
     memory: _builtins.int
     cpus: _builtins.float
@@ -2588,6 +2589,8 @@ class Policy(_message.Message):
     snapshots: _builtins.str
     environment: _builtins.str
     """Name or digest of an environment that the machine has; empty for none."""
+    check_first: _builtins.bool
+    """True: a cell that is certain to fail runs nothing."""
     @_builtins.property
     def network(self) -> Global___Network:
         """absent: none"""
@@ -2619,10 +2622,11 @@ class Policy(_message.Message):
         call_timeout: _builtins.float = ...,
         snapshots: _builtins.str = ...,
         environment: _builtins.str = ...,
+        check_first: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["network", b"network"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "cell_timeout", b"cell_timeout", "cpus", b"cpus", "disk", b"disk", "env", b"env", "environment", b"environment", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots", "untracked", b"untracked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_timeout", b"call_timeout", "cell_timeout", b"cell_timeout", "check_first", b"check_first", "cpus", b"cpus", "disk", b"disk", "env", b"env", "environment", b"environment", "isolation", b"isolation", "limits", b"limits", "memory", b"memory", "mounts", b"mounts", "network", b"network", "noexec", b"noexec", "output", b"output", "preload", b"preload", "processes", b"processes", "runtime_timeout", b"runtime_timeout", "snapshots", b"snapshots", "untracked", b"untracked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

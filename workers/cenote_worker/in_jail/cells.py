@@ -28,12 +28,16 @@ _TREE = ast.PyCF_ONLY_AST | _AWAIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Compiled code of one cell. body: all but a last bare expression, which is `last`. statements: of both."""
+    """Compiled code of one cell. body: all but a last bare expression, which is `last`. statements: of both.
+
+    is_stand_in: it is what runs instead of one that is certain to fail.
+    """
 
     filename: str
     body: CodeType | None
     last: CodeType | None
     statements: tuple[ast.stmt, ...] = ()
+    is_stand_in: bool = False
 
     @property
     def awaits(self) -> bool:
@@ -63,6 +67,8 @@ class CellCompiler:
         self._keep = keep
         self.futures = 0
         self._sources: OrderedDict[str, _Source] = OrderedDict()
+        self.has_forgotten = False
+        """Whether there was a cell whose source is not kept any more."""
         # From Python 3.13 on this is the source given with `-c`: how this process was started is not the user's text.
         _known_lines.pop("<string>", None)
 
@@ -108,6 +114,7 @@ class CellCompiler:
             self._sources[filename] = _Source(
                 lines=self._sources[filename].lines, rewritten=frozenset(rewritten)
             )
+        self.has_forgotten = self.has_forgotten or len(self._sources) >= self._keep
 
     def is_cell(self, filename: str) -> bool:
         return filename in self._sources
@@ -173,6 +180,7 @@ class CellCompiler:
         self._sources[filename] = _Source(lines=lines, rewritten=frozenset())
         if len(self._sources) > self._keep:
             oldest, _ = self._sources.popitem(last=False)
+            self.has_forgotten = True
             _known_lines.pop(oldest, None)
 
     def _note_rewritten(self, filename: str, python: str) -> None:

@@ -14,6 +14,7 @@ from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values.encoder import encode
 from cenote_worker.content import Content
+from cenote_worker.in_jail.certain_failures import EXACT
 from cenote_worker.in_jail.hosts_channel import Answer, HostCallFailed, HostChannel, ReferenceAnswer
 from cenote_worker.in_jail.interrupts import result_of
 from cenote_worker.in_jail.signatures import parse_signature
@@ -163,6 +164,8 @@ def function_stub(
     signature = parse_signature(spec.signature)
     if signature is not None:
         stub.__signature__ = signature  # type: ignore[attr-defined]
+        if spec.qualname and stub is not call_with_value:
+            vars(stub)[EXACT] = spec.qualname, spec.is_bound
     return stub
 
 

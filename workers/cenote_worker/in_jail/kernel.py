@@ -16,6 +16,7 @@ from typing import TypeVar
 from cenote_worker.in_jail import figure_backend, figures, shared_names
 from cenote_worker.in_jail.between_cells import BetweenCells, not_collecting
 from cenote_worker.in_jail.bounded import bounded_repr, bounded_str
+from cenote_worker.in_jail.cell_check import NOTHING_RAN, CellCheck
 from cenote_worker.in_jail.cell_unsafe import CellRunner
 from cenote_worker.in_jail.cells import Cell, CellCompiler
 from cenote_worker.in_jail.display import Displays
@@ -70,9 +71,11 @@ class Kernel:
         tracking: bool = False,
         watching: bool = False,
         guarded: bool = False,
+        checking: bool = False,
     ) -> None:
         """watching: what cells do is looked at without traces, too: a copy of the state costs more.
-        guarded: the process is the kernel's alone, see `BetweenCells.guard`."""
+        guarded: the process is the kernel's alone, see `BetweenCells.guard`.
+        checking: cells that are certain to fail run nothing, see `CellCheck`."""
         self.module = ModuleType("__main__")
         self.namespace: dict[str, object] = vars(self.module)
         self.namespace["__builtins__"] = builtins  # else the first cell would bind more than its own names
@@ -87,6 +90,7 @@ class Kernel:
         """What cells print to, by the names that these have in `sys`."""
         self._process = ProcessState(stdout, stderr, self._interrupts)
         self._compiler = CellCompiler(limits.cell_sources)
+        self._check = CellCheck(self._compiler) if checking else None
         self._runner = CellRunner(self.namespace, self._interrupts)
         self._failures = Failures(self._compiler, limits)
         self._displays = Displays(self._output, limits)
@@ -340,8 +344,11 @@ class Kernel:
         self.between_cells.close(self._note)
 
     def _attempt(self, code: str, step: int, foresee: Callable[[Cell], None] | None) -> str | None:
+        cell = None
         try:
             cell = self._compiler.compile(code, step)
+            if self._check is not None:
+                cell = self._check.checked(cell, self.namespace, shared_names.shared_names())
             if foresee is not None:
                 foresee(cell)
             if self._rebindings is not None:
@@ -353,6 +360,8 @@ class Kernel:
         except BaseException as raised:
             if getpid() != self._pid:
                 self._leave_child(raised)
+            if cell is not None and cell.is_stand_in:
+                raised.add_note(NOTHING_RAN)
             raise
         if getpid() != self._pid:
             self._leave_child(None)

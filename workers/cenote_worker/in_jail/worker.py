@@ -118,6 +118,7 @@ class Worker:
             tracking=self._gives_traces,
             watching=settings.warden >= 0,
             guarded=True,
+            checking=settings.policy.check_first,
         )
         self._files = Workdir(settings.workdir)
         self._pulse = settings.pulse
