@@ -112,7 +112,7 @@ def test_no_network_at_all_permits_none() -> None:
 def test_every_field_has_its_place() -> None:
     """A field that is added to the policy must be compared, or said to open nothing."""
     opens_nothing = {known.name for known in definitions(SandboxPolicy) if known.option.opens_nothing}
-    assert {"env", "preload", "snapshots", "tracking"} == opens_nothing
+    assert {"check_first", "env", "preload", "snapshots", "tracking"} == opens_nothing
     assert {field.name for field in fields(SandboxPolicy)} == set(compared()) | opens_nothing
 
 
