@@ -122,7 +122,7 @@ def show(running: Running, screen: Screen, *, as_json: bool) -> None:
     if running.authority:
         screen.line(f"  export {AUTHORITY}={running.authority}")
     if running.http:
-        screen.line(f"HTTP clients, E2B's and MCP's find it at {running.http}")
+        screen.line(f"browsers, and clients of HTTP, E2B and MCP, find it at {running.http}")
     if running.elsewhere:
         screen.line(f"other machines reach it at {running.elsewhere}")
     screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")

@@ -12,7 +12,6 @@ import hmac
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -61,6 +60,9 @@ _OF_JAILS: Final = _HEADERS | {
     "frame-ancestors 'self'",
 }
 """For what a jail has made, whatever it says that it is."""
+
+_TITLES: Final = {403: "Not allowed", 404: "Not found"}
+"""Of pages that say what stood in the way. A lost runtime is no error of the server's."""
 
 _IMAGES: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml")
 _FRAMES: Final = ("text/html",)
@@ -180,7 +182,8 @@ class Console:
 
     def _failed(self, error: CenoteError, session: Session) -> Response:
         status = status_of(error)
-        return self._page("failed", session, status, title=HTTPStatus(status).phrase, message=str(error))
+        title = _TITLES.get(status, "Not possible")
+        return self._page("failed", session, status, title=title, message=str(error))
 
     async def _style(self, _: Request) -> Response:
         return FileResponse(_HERE / "console.css", headers={"x-content-type-options": "nosniff"})
