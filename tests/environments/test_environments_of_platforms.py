@@ -13,8 +13,11 @@ import pytest
 
 import cenote
 from cenote.connection import Platform
+from cenote.gateway.options import PlatformOptions
+from cenote.gateway.platform import platform as begun_platform
+from cenote.gateway.state_folder import StateFolder
 from cenote_security.environment import Environment
-from cenote_security.errors import RejectedError
+from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.environments.building import build
 from cenote_worker.environments.errors import EnvironmentInUseError
@@ -129,3 +132,18 @@ def test_an_environment_that_is_not_there(command: Command, tmp_path: Path) -> N
     assert 0 != done.returncode
     assert "no environment 'none' is built on this machine" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_platform_without_environments_needs_no_place_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its user may have no home folder, as in a container."""
+
+    def homeless() -> None:
+        raise UsageError("this user has no home folder")
+
+    monkeypatch.setattr("cenote.gateway.platform.EnvironmentStore", homeless)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    state = StateFolder(path=tmp_path / "state")
+    with begun_platform(PlatformOptions(state=state, port=0, without_ray=True, no_http=True)) as running:
+        assert running.address

@@ -162,11 +162,12 @@ def _bounds(options: PlatformOptions) -> Iterator[TenantBounds]:
 
     Raises UnknownEnvironmentError.
     """
-    kept = EnvironmentStore()
-    digests = {name: kept.find(name).digest for name in options.environments}
+    digests = dict[str, str]()
     with ExitStack() as held:
-        for digest in digests.values():
-            held.enter_context(kept.held(digest))
+        for name in options.environments:
+            kept = EnvironmentStore()  # here: a user without a home folder has no place for one
+            digests[name] = kept.find(name).digest
+            held.enter_context(kept.held(digests[name]))
         yield TenantBounds(preloads=options.preloads, environments=digests)
 
 
