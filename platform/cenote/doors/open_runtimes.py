@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from cenote.connection import Platform
+from cenote.connection import Platform, RuntimeInfo
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime import AsyncPythonRuntime, Variable
 from cenote.runtime.storage import StoreURL
@@ -44,19 +44,10 @@ class OpenRuntime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedRuntime:
-    """A runtime that can be opened, as far as its source knows it; None and empty for what that does not know.
-
-    state: as RuntimeInfo has it, or `open`. created: seconds since the epoch. parent: of a branch.
-    """
+    """A runtime that can be opened. info: of one of a platform; None for one that only this process knows."""
 
     name: str
-    state: str = "open"
-    reason: str = ""
-    node: str = ""
-    steps: int | None = None
-    clients: int | None = None
-    created: float = 0.0
-    parent: str = ""
+    info: RuntimeInfo | None = None
 
 
 class NotOpenError(UsageError):
@@ -158,19 +149,8 @@ class PlatformSource:
         )
 
     async def listed(self) -> Sequence[ListedRuntime]:
-        return [
-            ListedRuntime(
-                name=info.name,
-                state=info.state,
-                reason=info.reason,
-                node=info.node,
-                steps=info.steps,
-                clients=info.clients,
-                created=info.created,
-                parent=info.parent,
-            )
-            for info in await asyncio.to_thread(self._platform.runtimes)
-        ]
+        known = await asyncio.to_thread(self._platform.runtimes)
+        return [ListedRuntime(name=info.name, info=info) for info in known]
 
     async def end(self, runtime: AsyncPythonRuntime) -> None:
         name = runtime.name

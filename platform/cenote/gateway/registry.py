@@ -375,8 +375,8 @@ class Registry:
 
     def _check_environment(self, found: RuntimeRecord, wish: Wish) -> None:
         """Clients cannot tell what a name means. Raises RejectedError."""
-        wanted, has = self._bounds.digest_of(wish.policy.environment), _policy(found).environment
-        if wanted not in (None, has):
+        wanted = self._bounds.digest_of(wish.policy.environment)
+        if wanted is not None and wanted != (has := _policy(found).environment):
             raise RejectedError(
                 f"the runtime {wish.name!r} is there with {f'environment {has}' if has else 'no environment'}, where "
                 f"{wish.policy.environment!r} is asked for, which is {wanted}; join it without sandbox=, or take "
