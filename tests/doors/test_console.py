@@ -35,7 +35,7 @@ def stranger(base: str) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(stranger: Browser) -> Browser:
-    """Somebody who has signed in."""
+    """One that has signed in."""
     stranger.open("/sign-in")
     stranger.send("/sign-in", token=TOKEN)
     assert "Runtimes" in stranger.page.text

@@ -87,7 +87,7 @@ class Callers:
             except asyncio.CancelledError:
                 counts.add(REQUESTS, "cancelled")
                 raise
-            except Exception as error:  # noqa: BLE001  (gRPC would send the text of what nobody expected)
+            except Exception as error:  # noqa: BLE001  (gRPC would send the text of an unexpected one)
                 told = public(error)
                 span.end(type(told).__name__)
                 count_refusal(counts, told)

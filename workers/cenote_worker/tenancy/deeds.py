@@ -71,7 +71,7 @@ class Batch:
     """Deeds in the order of their numbers, which one source never uses twice.
 
     first: number of the first of them; each has one more than the one before. lost: how many right before the first
-    nobody has taken, for want of room. more: whether there are more by now. counts: all that this source has counted.
+    were not taken, for want of room. more: whether there are more by now. counts: all that this source has counted.
     """
 
     source: str

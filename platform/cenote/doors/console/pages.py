@@ -81,7 +81,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """A request of somebody who has signed in."""
+    """A request by a session."""
 
     request: Request
     session: Session
@@ -154,7 +154,7 @@ class Console:
         ]
 
     async def close(self) -> None:
-        """Cells that pages have begun go on without them."""
+        """Interrupts the cells that pages have begun."""
         for task in self._running:
             task.cancel()
 
