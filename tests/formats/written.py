@@ -74,10 +74,11 @@ def main() -> None:
     with TemporaryDirectory() as made:
         write(Path(made))
         with tarfile.open(ARCHIVES / f"{sys.argv[1]}.tar.xz", "w:xz") as archive:
-            archive.add(made, ".", filter=_nobodys)
+            archive.add(made, ".", filter=unowned)
 
 
-def _nobodys(member: tarfile.TarInfo) -> tarfile.TarInfo:
+def unowned(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without an owner and a time, so that an archive says nothing of the machine that wrote it."""
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""
     return member

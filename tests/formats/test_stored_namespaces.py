@@ -1,0 +1,25 @@
+"""A namespace that an earlier version of Cenote stored is restored whole: what its pickles name is still found."""
+
+from __future__ import annotations
+
+import platform
+import tarfile
+from pathlib import Path
+
+import pytest
+from tests.formats.namespace import ANSWER, NAMESPACES, QUESTION
+from tests.formats.test_stored_formats import WRITTEN_WITH
+from tests.formats.written import SANDBOX
+
+from cenote.runtime import PythonRuntime
+
+
+@pytest.mark.skipif(
+    not platform.python_version().startswith(f"{WRITTEN_WITH}."), reason="classes are code of one Python"
+)
+@pytest.mark.parametrize("archive", sorted(NAMESPACES.glob("*.tar.xz")), ids=lambda path: path.name[:10])
+def test_values_of_many_kinds_are_restored(archive: Path, tmp_path: Path) -> None:
+    with tarfile.open(archive) as opened:
+        opened.extractall(tmp_path, filter="data")
+    with PythonRuntime.restore(tmp_path / "store", "r", sandbox=SANDBOX) as runtime:
+        assert runtime.execute(QUESTION).value == ANSWER
