@@ -1,4 +1,4 @@
-"""A checkpoint of values of many kinds, as this version of Cenote writes it: `python -m tests.formats.namespace DATE`.
+"""A checkpoint of values of many kinds: `python -m tests.formats.namespace DATE` writes it.
 
 Pickles name the functions that rebuild a value. This holds those names: code that moves must still be found by them.
 """
