@@ -25,6 +25,19 @@ from cenote.doors.callers import OneCaller
 from cenote.doors.http_app import ServerNames
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 from cenote.doors.openapi import openapi
+from cenote_security.errors import (
+    CallTimeoutError,
+    CenoteError,
+    EntryExistsError,
+    FileTakenError,
+    NameExistsError,
+    RuntimeClosedError,
+    RuntimeExpiredError,
+    RuntimeLostError,
+    UnavailableError,
+    UnknownReferenceError,
+    UsageError,
+)
 
 TOKEN = "a token of this test"
 
@@ -451,3 +464,24 @@ async def test_mcp_and_http_work_in_one_runtime(base: str) -> None:
         ]  # fmt: skip
         runtime.post("/rollback", {"to": 1})
         assert runtime.get("/variables/shared") == [1]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (RuntimeLostError("its machine is gone"), 410),
+        (RuntimeClosedError("this runtime is closed"), 410),
+        (RuntimeExpiredError(60), 410),
+        (NameExistsError("x"), 409),
+        (EntryExistsError("runtime", "a"), 409),
+        (FileTakenError("a.txt"), 409),
+        (UnknownReferenceError("r-1"), 404),
+        (CallTimeoutError(3), 504),
+        (UnavailableError("the store is away"), 503),
+        (UsageError("there is no step 77"), 400),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_what_is_gone_or_taken_has_a_status_of_its_own(error: CenoteError, status: int) -> None:
+    """A client can tell what it should make anew, name otherwise, or ask once more."""
+    assert http_api.status_of(error) == status

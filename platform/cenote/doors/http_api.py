@@ -48,16 +48,24 @@ from cenote.runtime.listeners import AsyncListener
 from cenote.runtime.replies import done
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
+    CallTimeoutError,
     CenoteError,
+    EntryExistsError,
+    FileTakenError,
     JailError,
     MalformedValueError,
+    NameExistsError,
     NotAuthenticatedError,
     QuotaExceededError,
     RejectedError,
+    RuntimeClosedError,
+    RuntimeExpiredError,
+    RuntimeLostError,
     UnavailableError,
     UnknownEntryError,
     UnknownFileError,
     UnknownNameError,
+    UnknownReferenceError,
     UnknownRuntimeError,
     UsageError,
 )
@@ -91,15 +99,23 @@ class TooLargeError(UsageError):
 _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
     (NotAuthenticatedError, 401),
     (QuotaExceededError, 429),
+    (RuntimeLostError, 410),
+    (RuntimeClosedError, 410),
+    (RuntimeExpiredError, 410),
     (RejectedError, 403),
+    (NameExistsError, 409),
+    (EntryExistsError, 409),
+    (FileTakenError, 409),
     (TooLargeError, 413),
     (NotOpenError, 404),
     (UnknownRuntimeError, 404),
     (UnknownNameError, 404),
     (UnknownFileError, 404),
     (UnknownEntryError, 404),
+    (UnknownReferenceError, 404),
     (UsageError, 400),
     (UnavailableError, 503),
+    (CallTimeoutError, 504),
     (JailError, 500),
 )
 """The first that fits."""

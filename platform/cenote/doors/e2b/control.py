@@ -23,6 +23,8 @@ from cenote_security.errors import (
     NotAuthenticatedError,
     QuotaExceededError,
     RejectedError,
+    RuntimeExpiredError,
+    RuntimeLostError,
     UnavailableError,
     UnknownFileError,
     UsageError,
@@ -34,6 +36,8 @@ ENVD_VERSION: Final = "0.6.8"
 _STATUS: Final[tuple[tuple[type[CenoteError], int], ...]] = (
     (NotAuthenticatedError, 401),
     (QuotaExceededError, 429),
+    (RuntimeLostError, 404),
+    (RuntimeExpiredError, 404),
     (RejectedError, 403),
     (NotOpenError, 404),
     (UnknownFileError, 404),
