@@ -13,18 +13,20 @@ PER_PART = 3
 
 CACHED_PRICE = 0.1
 COMPLETION_PRICE = 5.0
-"""Relative to a fresh prompt token, as most providers charge now. For the one `cost` column only."""
+"""Relative to a fresh prompt token, as most providers charge now. For the two prices only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCall:
     """One request and its answer.
 
-    prompt: tool schemas first, where there are any, then one text per message, role included.
+    prompt: tool schemas first, where there are any, then one text per message, role included. exchange: after which
+    message of the user, from 0.
     """
 
     prompt: tuple[str, ...]
     completion: str
+    exchange: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +49,11 @@ class Cost:
     @property
     def total(self) -> int:
         return self.prompt + self.completion
+
+    @property
+    def uncached_price(self) -> float:
+        """In fresh prompt tokens, without a cache."""
+        return self.prompt + COMPLETION_PRICE * self.completion
 
     @property
     def price(self) -> float:
