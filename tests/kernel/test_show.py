@@ -83,6 +83,34 @@ def test_rows_at_the_limit(count, cut):
     assert cut == (" of 21 ..." in render([{"n": i} for i in range(count)], rows=20))
 
 
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [
+        ([{"n": i, "s": "x"} for i in range(100)], True),
+        ([{"n": i, "s": "x"} for i in range(101)], False),
+        ([{"n": i, "s": f"x{i:039}"} for i in range(68)], True),
+        ([{"n": i, "s": f"x{i:039}"} for i in range(69)], False),
+        ({f"key {i}": i for i in range(100)}, True),
+        ([list(range(100)), "x"], True),
+        ([list(range(101)), "x"], False),
+        ([{"n": i} if i % 2 else i for i in range(100)], True),
+    ],
+)
+def test_what_is_short_is_shown_whole(value: object, whole: bool):
+    """Twenty rows are the limit where more would be long; a caller's own limit holds for all."""
+    assert whole == ("... " not in render(value))
+    assert "... " in render(value, rows=20)
+
+
+def test_short_frames_and_arrays_are_shown_whole():
+    pd, np = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    for value in (pd.DataFrame({"n": range(100)}), pd.Series(range(100)), np.arange(100), np.zeros((100, 2))):
+        assert "... " not in render(value)
+        assert "... " in render(value, rows=20)
+    assert "... rows 16 to 96 of 101 ..." in render(pd.DataFrame({"n": range(101)}))
+    assert 21 == render(np.arange(808).reshape(101, 2, 4)).count("\n") + 1
+
+
 def test_lists_of_plain_items_stay_on_one_line():
     assert "[1, 2.5, red, '7', None]" == render([1, 2.5, "red", "7", None])
     assert render(list(range(1000))).startswith("1,000 items: [0, 1, 2")
