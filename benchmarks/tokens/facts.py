@@ -53,7 +53,7 @@ class _Seen:
         return f" {_plain(value)} " in self.words if isinstance(value, str) else value in self.numbers
 
 
-def facts(conversation: Conversation, calls: Sequence[ModelCall]) -> Facts:
+def facts_of(conversation: Conversation, calls: Sequence[ModelCall]) -> Facts:
     """Those of all calls of one conversation in one style."""
     known = _returned(conversation)
     given = conversation.toolkit().instructions
