@@ -1,4 +1,4 @@
-"""Facts that a model states, and whether it had seen them: what an output leaves out, a real model would have to guess.
+"""Facts that a model states, and whether it had seen them: what an output leaves out, a real model would guess.
 
 A fact is a value that a tool has returned, and that the model writes: in an answer, or in a block of code. What the
 user or the instructions say is none.
@@ -60,7 +60,11 @@ def facts_of(conversation: Conversation, calls: Sequence[ModelCall]) -> Facts:
     found = Facts()
     for call in calls:
         users = [exchange.user for exchange in conversation.exchanges[: call.exchange + 1]]
-        said, told, prompt = _Seen(call.completion), _Seen("\n".join([given, *users])), _Seen("\n".join(call.prompt))
+        said, told, prompt = (
+            _Seen(call.completion),
+            _Seen("\n".join([given, *users])),
+            _Seen("\n".join(call.prompt)),
+        )
         stated = [value for value in known[call.exchange] if said.holds(value) and not told.holds(value)]
         missing = tuple(str(value) for value in stated if not prompt.holds(value))
         found += Facts(stated=len(stated), missing=missing)

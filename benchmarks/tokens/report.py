@@ -84,7 +84,10 @@ def _totals(comparison: Comparison, tokenizer: str) -> str:
 
 
 def _facts(comparison: Comparison) -> str:
-    lines = ["facts that a model states: values that tools returned", _row("", ["stated", "not seen", "share"])]
+    lines = [
+        "facts that a model states: values that tools returned",
+        _row("", ["stated", "not seen", "share"]),
+    ]
     for style in comparison.styles:
         found = comparison.stated(style.name)
         share = f"{100 * found.share_missing:.1f} %"

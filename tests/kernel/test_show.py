@@ -70,6 +70,34 @@ def test_nested_records_are_indented():
     ) == render(order)
 
 
+def test_lists_of_records_within_records_are_tables_where_that_is_shorter():
+    """The names of their fields once for each list, not for each record."""
+    products = [
+        {"id": f"P{product}", "variants": [{"size": size, "price": 9.5, "available": True} for size in sizes]}
+        for product, sizes in enumerate(["SML", "SMLX"])
+    ]
+    assert (
+        "- id: P0\n  variants:\n    same in all: price=9.5, available=True\n    size\n    S\n    M\n    L\n"
+        "- id: P1\n  variants:\n    same in all: price=9.5, available=True\n    size\n    S\n    M\n    L\n    X"
+    ) == render(products)
+    assert "id|variants\nP0|[{size: S}, {size: M}]\nP1|[{size: L}, {size: X}]" == render(
+        [
+            {"id": f"P{n}", "variants": [{"size": size} for size in sizes]}
+            for n, sizes in enumerate(["SM", "LX"])
+        ]
+    )
+
+
+def test_records_by_key_hold_tables_where_that_is_shorter():
+    lines = [
+        {"item": "lamp", "options": {"color": "black", "power": power}} for power in ("USB", "AC", "battery")
+    ]
+    assert (
+        "#1:\n  total: 5\n  lines:\n    same in all: item=lamp\n    options\n    {color: black, power: USB}\n"
+        "    {color: black, power: AC}\n    {color: black, power: battery}"
+    ) == render({f"#{n}": {"total": 5, "lines": lines} for n in (1, 2)}).partition("\n#2:")[0]
+
+
 def test_long_collections_keep_head_and_tail():
     text = render([{"n": i, "s": "x"} for i in range(1000)], rows=8)
     assert (

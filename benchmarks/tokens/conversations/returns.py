@@ -47,9 +47,9 @@ back = [item for item in order["items"] if "Kettle" in item["name"] or "Hose" in
 print("both:", round(sum(item["price"] for item in back), 2))""",
                 )
             ],
-            answer="Hi Jonas! #W233294 is delivered, so you can return the electric kettle (40.18) and the garden hose "
-            "(37.56). The 77.74 can go back to the credit card that paid (credit_card_5109) or to your gift card. "
-            "Where would you like it, and shall I request the return?",
+            answer="Hi Jonas! #W233294 is delivered, so you can return the electric kettle (40.18) and the garden "
+            "hose (37.56). The 77.74 can go back to the credit card that paid (credit_card_5109) or to your gift "
+            "card. Where would you like it, and shall I request the return?",
         ),
         Exchange(
             user="To the gift card, please. Go ahead.",
@@ -85,7 +85,10 @@ OTHER_SIZES = Conversation(
                     call("get_order", order_id="#W236359"),
                 ],
                 [call("get_product", product_id="7112")],
-                [call("calculate", expression="167.61 - 162.48"), call("calculate", expression="162.48 - 136.79")],
+                [
+                    call("calculate", expression="167.61 - 162.48"),
+                    call("calculate", expression="162.48 - 136.79"),
+                ],
             ],
             cells=[
                 Cell(
@@ -100,16 +103,19 @@ for variant in get_product(boots["product_id"])["variants"]:
     print(variant, "difference", round(variant["price"] - boots["price"], 2))""",
                 )
             ],
-            answer="Hi Bruno! Your boots are the waterproof ones in size 10 for 162.48. In size 9 there are waterproof "
-            "ones for 167.61 (5.13 more) and ones that are not waterproof for 136.79 (25.69 less). Which would you "
-            "like? An exchange is possible once per order, so tell me if anything else should be exchanged, too.",
+            answer="Hi Bruno! Your boots are the waterproof ones in size 10 for 162.48. In size 9 there are "
+            "waterproof ones for 167.61 (5.13 more) and ones that are not waterproof for 136.79 (25.69 less). Which "
+            "would you like? An exchange is possible once per order, so tell me if anything else should be exchanged, too.",
         ),
         Exchange(
             user="The waterproof ones. And is the backpack there in large, same color?",
             batches=[
                 [call("get_product", product_id="7104")],
                 [call("calculate", expression="66.74 - 62.76")],
-                [call("calculate", expression="5.13 + 3.98"), call("get_customer", customer_id="bruno_volkov_1407")],
+                [
+                    call("calculate", expression="5.13 + 3.98"),
+                    call("get_customer", customer_id="bruno_volkov_1407"),
+                ],
             ],
             cells=[
                 Cell(
@@ -134,8 +140,8 @@ show(get_customer(customer_id)["payment_methods"])""",
                     code="""\
 try:
     exchange_items("#W236359", ["4001204", "4000400"], ["4001202", "4000403"], "paypal_8311")
-    reply("The exchange is requested: waterproof hiking boots in size 9 and the large grey backpack. 9.11 are charged "
-          "to PayPal.")
+    reply("The exchange is requested: waterproof hiking boots in size 9 and the large grey backpack. 9.11 are "
+          "charged to PayPal.")
 except Exception as error:
     print(error)""",
                     replies=True,

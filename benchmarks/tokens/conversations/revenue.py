@@ -64,9 +64,9 @@ FLANGE_PRICES = Conversation(
             user="Did the price of flanges move this year, and does it differ between regions?",
             batches=[*LOOKS, [call("query", sql=PRICES)]],
             cells=[LOOK, Cell(code=f'prices = query("{PRICES}")\nshow(prices)')],
-            answer="Hardly. From 2026-01 to 2026-09 monthly averages lie between 19.83 (east, May) and 21.35 USD (east, "
-            "June), without a direction: the south began with 21.17 and ended with 21.12, the west went from 20.01 to "
-            "20.65, the north from 20.96 to 19.84, the east from 20.23 to 20.27.",
+            answer="Hardly. From 2026-01 to 2026-09 monthly averages lie between 19.83 (east, May) and 21.35 USD "
+            "(east, June), without a direction: the south began with 21.17 and ended with 21.12, the west went from "
+            "20.01 to 20.65, the north from 20.96 to 19.84, the east from 20.23 to 20.27.",
         ),
         Exchange(
             user="And the months in which the east was below 20?",
@@ -112,8 +112,8 @@ The worst was the second quarter in the north, with 47,635.""",
             user="What did the north sell in that quarter?",
             batches=[[call("query", sql=NORTH)]],
             cells=[Cell(code=f'show(query("{NORTH}"))')],
-            answer="In the second quarter the north sold elbow joints for 13,321 USD, drain pipes for 10,039, flanges for "
-            "9,622, check valves for 6,000, ball valves for 4,889 and anchor bolts for 3,764.",
+            answer="In the second quarter the north sold elbow joints for 13,321 USD, drain pipes for 10,039, "
+            "flanges for 9,622, check valves for 6,000, ball valves for 4,889 and anchor bolts for 3,764.",
         ),
     ],
 )

@@ -13,8 +13,8 @@ HISTORY = Conversation(
     toolkit=make_retail_desk,
     exchanges=[
         Exchange(
-            user="Hello, amara.okafor0@example.com. Could you list everything I ordered this year, with dates, prices "
-            "and what became of it?",
+            user="Hello, amara.okafor0@example.com. Could you list everything I ordered this year, with dates, "
+            "prices and what became of it?",
             batches=[
                 [call("find_customer_by_email", email="amara.okafor0@example.com")],
                 [call("get_customer", customer_id="amara_okafor_1000")],
@@ -50,9 +50,9 @@ for order in orders:
         print(order["id"], order["payments"])""",
                 )
             ],
-            answer="The vacuum cleaner is in transit with Northwind, was last scanned in Columbus, OH and is expected "
-            "on 2026-11-24. Cancelling #W212452 would give you 300.75 back, #W211839 only 36.13. Shall I cancel one "
-            "of them, and if so, why?",
+            answer="The vacuum cleaner is in transit with Northwind, was last scanned in Columbus, OH and is "
+            "expected on 2026-11-24. Cancelling #W212452 would give you 300.75 back, #W211839 only 36.13. Shall I "
+            "cancel one of them, and if so, why?",
         ),
         Exchange(
             user="Yes, cancel the bigger one. I changed my mind.",
@@ -79,8 +79,8 @@ CATALOGUE = Conversation(
     toolkit=make_retail_desk,
     exchanges=[
         Exchange(
-            user="Hi, hana.silva17@example.com. I'm planning a hike. Which running shoes, hiking boots, backpacks and "
-            "water bottles do you have, and what do they cost?",
+            user="Hi, hana.silva17@example.com. I'm planning a hike. Which running shoes, hiking boots, backpacks "
+            "and water bottles do you have, and what do they cost?",
             batches=[
                 [call("find_customer_by_email", email="hana.silva17@example.com"), call("list_products")],
                 [call("get_product", product_id=product_id) for product_id in OUTDOORS],
@@ -97,7 +97,7 @@ print(list(ids))""",
                     code="""\
 products = [get_product(ids[name]) for name in ("Running Shoes", "Hiking Boots", "Backpack", "Water Bottle")]
 show(products)""",
-                )
+                ),
             ],
             answer="""\
 Hi Hana! Available now:
@@ -133,8 +133,8 @@ GIFT_CARD = Conversation(
     toolkit=make_retail_desk,
     exchanges=[
         Exchange(
-            user="Hey, it's Farid Sato, 02108. How much is left on my gift card, and could it pay for the hose that I "
-            "ordered?",
+            user="Hey, it's Farid Sato, 02108. How much is left on my gift card, and could it pay for the hose that "
+            "I ordered?",
             batches=[
                 [call("find_customer_by_name", first_name="Farid", last_name="Sato", zip_code="02108")],
                 [call("get_customer", customer_id="farid_sato_1555")],
@@ -155,9 +155,9 @@ for order_id in customer["orders"]:
                         for m in customer["payment_methods"] if m["balance"]])""",
                 )
             ],
-            answer="Hi Farid! Your gift card holds 49.00. The garden hose in order #W243715 costs 37.56 and the order "
-            "is still pending, so the card can pay for it; 11.44 would be left, and your credit card gets its money "
-            "back. Shall I change that?",
+            answer="Hi Farid! Your gift card holds 49.00. The garden hose in order #W243715 costs 37.56 and the "
+            "order is still pending, so the card can pay for it; 11.44 would be left, and your credit card gets its "
+            "money back. Shall I change that?",
         ),
         Exchange(
             user="Yes, do it.",

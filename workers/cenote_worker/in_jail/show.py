@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -44,11 +45,11 @@ def show(*values: object, rows: int | None = None, chars: int = _CHARS, start: i
     """Prints data compactly: records as a table, nested dicts indented, long collections by head and tail; a class
     with its fields and their types.
 
-    rows: how many rows or items of each collection are shown; if not given, 20, or all of a value that is short. chars:
-    about how many characters of each value: where more are left out, whole items are. start: shows `rows` rows, items or lines of a text from this position on,
-    counted from 0, and how many there are, in place of head and tail. Empty fields of records (None, no
-    text, no items) are left out. Numbers are never rounded; strings are cut in the middle only when they are very
-    long.
+    rows: how many rows or items of each collection are shown; if not given, 20, or all of a value that is short.
+    chars: about how many characters of each value: where more are left out, whole items are. start: shows `rows`
+    rows, items or lines of a text from this position on, counted from 0, and how many there are, in place of head and
+    tail. Empty fields of records (None, no text, no items) are left out. Numbers are never rounded; strings are cut
+    in the middle only when they are very long.
     """
     for value in values:
         _print(render(value, rows=rows, chars=chars, start=start))
@@ -129,13 +130,29 @@ class _Layout:
             return [one_line(value)]
         return [type_name(type(value)), *_indented(self._mapping(filled(record), depth))]
 
+    def _shortest(self, *ways: Callable[[], list[str]]) -> list[str]:
+        """Of several ways to lay out the same values, the one that leaves nothing out, and of those the shortest."""
+        before, found = self.whole, list[tuple[bool, list[str]]]()
+        for way in ways:
+            self.whole = True
+            text = way()
+            found.append((not self.whole, text))
+        cut, text = min(found, key=lambda one: (one[0], _length(one[1])))
+        self.whole = before and not cut
+        return text
+
     def _mapping(self, mapping: Mapping[object, object] | dict[str, object], depth: int) -> list[str]:
         if not mapping:
             return ["{}"]
         records = _records(list(mapping.values()))
         if records is not None and (columns := common_columns(records)) is not None:
             keyed = [[key, *_cells(record, columns)] for key, record in zip(mapping, records, strict=True)]
-            return [*self._count(len(keyed)), *self._table(["key", *columns], keyed)]
+            text = partial(self._table, ["key", *columns], keyed)
+            pairs = partial(self._pairs, list(mapping.items()), depth)
+            return [
+                *self._count(len(keyed)),
+                *(self._shortest(text, pairs) if _holds_tables(records) else text()),
+            ]
         return self._pairs(list(mapping.items()), depth)
 
     def _pairs(self, items: Sequence[tuple[object, object]], depth: int) -> list[str]:
@@ -155,7 +172,11 @@ class _Layout:
         records = _records(values)
         if records is not None and (columns := common_columns(records)) is not None:
             cells = [_cells(record, columns) for record in records]
-            return [*self._count(len(values)), *self._table(columns, cells)]
+            text, items = partial(self._table, columns, cells), partial(self._items, values, depth)
+            return [
+                *self._count(len(values)),
+                *(self._shortest(text, items) if _holds_tables(records) else text()),
+            ]
         if all(_is_flat(value) for value in values):
             return self._flat(values)
         return [*self._count(len(values)), *self._items(values, depth)]
@@ -216,7 +237,9 @@ class _Layout:
     def _count(self, count: int) -> list[str]:
         return [f"{count:,} items:"] if count > self._rows else []
 
-    def _excerpted(self, items: Sequence[tuple[object, ...]], limit: int) -> Iterable[tuple[object, ...] | str]:
+    def _excerpted(
+        self, items: Sequence[tuple[object, ...]], limit: int
+    ) -> Iterable[tuple[object, ...] | str]:
         if len(items) <= limit:
             return items
         self.whole = False
@@ -237,6 +260,13 @@ def _records(values: list[object]) -> list[Mapping[object, object]] | None:
             return None
         found.append(filled(record))
     return found
+
+
+def _holds_tables(records: Sequence[Mapping[object, object]]) -> bool:
+    """Whether a record has a list of records that would be a table of its own."""
+    values = (value for record in records[:_SHORT_ROWS] for value in record.values())
+    lists = (_records(list(value)) for value in values if isinstance(value, (list, tuple)))
+    return any(inner is not None and common_columns(inner) is not None for inner in lists)
 
 
 def _cells(record: Mapping[object, object], columns: Sequence[object]) -> list[object]:
