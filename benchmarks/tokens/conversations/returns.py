@@ -105,7 +105,8 @@ for variant in get_product(boots["product_id"])["variants"]:
             ],
             answer="Hi Bruno! Your boots are the waterproof ones in size 10 for 162.48. In size 9 there are "
             "waterproof ones for 167.61 (5.13 more) and ones that are not waterproof for 136.79 (25.69 less). Which "
-            "would you like? An exchange is possible once per order, so tell me if anything else should be exchanged, too.",
+            "would you like? An exchange is possible once per order, so tell me if anything else should be "
+            "exchanged, too.",
         ),
         Exchange(
             user="The waterproof ones. And is the backpack there in large, same color?",
