@@ -62,13 +62,14 @@ class Cost:
         return fresh + CACHED_PRICE * self.cacheable + COMPLETION_PRICE * self.completion
 
 
-def add_up(calls: Sequence[ModelCall], count: Count) -> Cost:
-    """What a conversation of these calls costs."""
+def add_up(calls: Sequence[ModelCall], count: Count, *, after: ModelCall | None = None) -> Cost:
+    """What a conversation of these calls costs. after: the call before the first, which has filled the cache."""
     prompts = [call.prompt for call in calls]
+    sent = [after.prompt, *prompts] if after is not None else prompts
     return Cost(
         calls=len(calls),
         prompt=sum(_size(prompt, count) for prompt in prompts),
-        cacheable=sum(_size(_common(before, after), count) for before, after in pairwise(prompts)),
+        cacheable=sum(_size(_common(one, other), count) for one, other in pairwise(sent)),
         completion=sum(count(call.completion) for call in calls),
     )
 
