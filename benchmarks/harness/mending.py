@@ -32,8 +32,9 @@ DONE = "Done."
 
 @dataclass(frozen=True, kw_only=True)
 class Mended:
-    """One change in one way. cost: of the model calls from the request on. cpu, wall: seconds of the same.
+    """One change in one way.
 
+    cost: of the model calls from the request on; what was sent before is cached. cpu, wall: seconds of the same.
     outcome: `success`, or how the agent's run ended, or that the step is not what it was to become.
     """
 
@@ -108,9 +109,10 @@ def _play(notebook: Notebook, edit: Edit, way: Way, answer: str) -> Mended:
         changed = runtime.state.steps[edit.step - 1].code == notebook.edited(edit)[edit.step - 1]
     calls = [
         ModelCall(prompt=tuple(f"{one.role}\n{one.content}" for one in prompt), completion=text)
-        for prompt, text in list(zip(model.prompts, script, strict=False))[before:]
+        for prompt, text in zip(model.prompts, script, strict=False)
     ]
-    cost = add_up(calls, partial(count_tokens, model_id=MODEL))
+    count = partial(count_tokens, model_id=MODEL)
+    cost = add_up(calls[before:], count, after=calls[before - 1])
     return Mended(
         notebook=notebook.name,
         reason=edit.reason,

@@ -13,6 +13,8 @@ from benchmarks.runtime.report import format_ratio
 
 NAME_WIDTH = 22
 CELL_WIDTH = 18
+KINDS = ("written", "tokens", "uncached", "price", "CPU")
+"""Of what changes cost an agent, as figures name it."""
 
 
 def row(name: str, cells: Sequence[str]) -> str:
@@ -81,12 +83,12 @@ def mending_text(mended: Sequence[Mended]) -> str:
     changes = len([one for one in mended if one.way == WAYS[0]])
     lines = [
         f"an agent changes one step of a notebook, {changes} times",
-        row("", ["written", "tokens", "price", "CPU s"]),
+        row("", ["written", "tokens", "price uncached", "price cached", "CPU s"]),
     ]
     for way in WAYS:
-        values = [figures[f"{kind}, {way}"] for kind in ("written", "tokens", "price", "CPU")]
-        base = [figures[f"{kind}, {WAYS[0]}"] for kind in ("written", "tokens", "price", "CPU")]
-        cells = [f"{value:,.0f}" for value in values[:3]] + [f"{values[3]:.2f}"]
+        values = [figures[f"{kind}, {way}"] for kind in KINDS]
+        base = [figures[f"{kind}, {WAYS[0]}"] for kind in KINDS]
+        cells = [*(f"{value:,.0f}" for value in values[:-1]), f"{values[-1]:.2f}"]
         ratios = [format_ratio(value / one) if one else "" for value, one in zip(values, base, strict=True)]
         lines.append(row(way, [f"{cell} {ratio:>6}" for cell, ratio in zip(cells, ratios, strict=True)]))
     failed = [one for one in mended if one.outcome != "success"]

@@ -13,18 +13,20 @@ PER_PART = 3
 
 CACHED_PRICE = 0.1
 COMPLETION_PRICE = 5.0
-"""Relative to a fresh prompt token, as most providers charge now. For the one `cost` column only."""
+"""Relative to a fresh prompt token, as most providers charge now. For the two prices only."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelCall:
     """One request and its answer.
 
-    prompt: tool schemas first, where there are any, then one text per message, role included.
+    prompt: tool schemas first, where there are any, then one text per message, role included. exchange: after which
+    message of the user, from 0.
     """
 
     prompt: tuple[str, ...]
     completion: str
+    exchange: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,19 +51,25 @@ class Cost:
         return self.prompt + self.completion
 
     @property
+    def uncached_price(self) -> float:
+        """In fresh prompt tokens, without a cache."""
+        return self.prompt + COMPLETION_PRICE * self.completion
+
+    @property
     def price(self) -> float:
         """In fresh prompt tokens, with a cache that always hits."""
         fresh = self.prompt - self.cacheable
         return fresh + CACHED_PRICE * self.cacheable + COMPLETION_PRICE * self.completion
 
 
-def add_up(calls: Sequence[ModelCall], count: Count) -> Cost:
-    """What a conversation of these calls costs."""
+def add_up(calls: Sequence[ModelCall], count: Count, *, after: ModelCall | None = None) -> Cost:
+    """What a conversation of these calls costs. after: the call before the first, which has filled the cache."""
     prompts = [call.prompt for call in calls]
+    sent = [after.prompt, *prompts] if after is not None else prompts
     return Cost(
         calls=len(calls),
         prompt=sum(_size(prompt, count) for prompt in prompts),
-        cacheable=sum(_size(_common(before, after), count) for before, after in pairwise(prompts)),
+        cacheable=sum(_size(_common(one, other), count) for one, other in pairwise(sent)),
         completion=sum(count(call.completion) for call in calls),
     )
 

@@ -43,23 +43,23 @@ def play(conversation: Conversation) -> Transcript:
     return Transcript(model_calls=model.calls, tool_calls=tools.calls)
 
 
-def _texts(conversation: Conversation) -> Iterator[str]:
-    for exchange in conversation.exchanges:
-        yield from map(plain, turns(exchange, reply=False))
+def _texts(conversation: Conversation) -> Iterator[tuple[int, str]]:
+    for place, exchange in enumerate(conversation.exchanges):
+        yield from ((place, plain(text)) for text in turns(exchange, reply=False))
 
 
 class _Script:
     """A model that answers with given texts and keeps what it was asked."""
 
-    def __init__(self, response: type, texts: Iterator[str]) -> None:
+    def __init__(self, response: type, texts: Iterator[tuple[int, str]]) -> None:
         self._response = response
         self._texts = texts
         self.calls: list[ModelCall] = []
 
     async def call(self, messages: Sequence[dict[str, str]]) -> object:
-        text = next(self._texts)
+        place, text = next(self._texts)
         prompt = tuple(f"{message['role']}\n{message['content']}" for message in messages)
-        self.calls.append(ModelCall(prompt=prompt, completion=text))
+        self.calls.append(ModelCall(prompt=prompt, completion=text, exchange=place))
         return self._response(content=text)
 
 

@@ -28,9 +28,12 @@ class CenoteOptions:
 def play(conversation: Conversation, options: CenoteOptions) -> Transcript:
     toolkit = conversation.toolkit()
     tools = RecordedTools(toolkit.tools)
-    texts = [text for exchange in conversation.exchanges for text in turns(exchange, reply=options.reply)]
-    texts = texts if options.reply else [without_reply(text) for text in texts]
-    model = ScriptedModel(texts)
+    script = [
+        (place, text if options.reply else without_reply(text))
+        for place, exchange in enumerate(conversation.exchanges)
+        for text in turns(exchange, reply=options.reply)
+    ]
+    model = ScriptedModel([text for _, text in script])
     with PythonRuntime(functions=[Function(tool, host=True) for tool in tools.tools]) as runtime:
         agent = CaveAgent(
             model,
@@ -42,8 +45,12 @@ def play(conversation: Conversation, options: CenoteOptions) -> Transcript:
         for exchange in conversation.exchanges:
             check_answer(conversation, exchange, agent.run_sync(exchange.user).content)
     model_calls = [
-        ModelCall(prompt=tuple(f"{message.role}\n{message.content}" for message in prompt), completion=text)
-        for prompt, text in zip(model.prompts, texts, strict=True)
+        ModelCall(
+            prompt=tuple(f"{message.role}\n{message.content}" for message in prompt),
+            completion=text,
+            exchange=place,
+        )
+        for prompt, (place, text) in zip(model.prompts, script, strict=True)
     ]
     return Transcript(model_calls=model_calls, tool_calls=tools.calls)
 

@@ -8,20 +8,26 @@ from dataclasses import dataclass
 from benchmarks.tokens.account import Cost, Count, add_up
 from benchmarks.tokens.code_script import ScriptBrokenError
 from benchmarks.tokens.conversation import Conversation
+from benchmarks.tokens.facts import Facts, facts_of
 from benchmarks.tokens.style import Style, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """costs: by names of conversation and style."""
+    """costs, facts: by names of conversation and style."""
 
     conversations: Sequence[str]
     styles: Sequence[Style]
     costs: Mapping[tuple[str, str], Cost]
+    facts: Mapping[tuple[str, str], Facts]
 
     def total(self, style: str) -> Cost:
         """What a style costs over all conversations."""
         return sum((self.costs[name, style] for name in self.conversations), Cost())
+
+    def stated(self, style: str) -> Facts:
+        """The facts that a model states in a style, over all conversations."""
+        return sum((self.facts[name, style] for name in self.conversations), Facts())
 
 
 def compare(
@@ -32,6 +38,7 @@ def compare(
 ) -> Comparison:
     """Play and count everything. Raises ScriptBrokenError where two styles called different tools."""
     costs: dict[tuple[str, str], Cost] = {}
+    facts: dict[tuple[str, str], Facts] = {}
     names = []
     for conversation in conversations:
         names.append(conversation.name)
@@ -39,9 +46,11 @@ def compare(
         for style in styles:
             progress(conversation.name, style.name)
             transcripts[style.name] = style.play(conversation)
-            costs[conversation.name, style.name] = add_up(transcripts[style.name].model_calls, count)
+            calls = transcripts[style.name].model_calls
+            costs[conversation.name, style.name] = add_up(calls, count)
+            facts[conversation.name, style.name] = facts_of(conversation, calls)
         check_same_calls(conversation.name, transcripts)
-    return Comparison(conversations=names, styles=styles, costs=costs)
+    return Comparison(conversations=names, styles=styles, costs=costs, facts=facts)
 
 
 def check_same_calls(conversation: str, transcripts: Mapping[str, Transcript]) -> None:

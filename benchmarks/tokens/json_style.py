@@ -30,16 +30,16 @@ def play(conversation: Conversation, options: JsonOptions) -> Transcript:
     model_calls: list[ModelCall] = []
     schemas = tool_schemas(toolkit.tools, trimmed=options.lean)
 
-    def ask(answer: str) -> None:
-        model_calls.append(ModelCall(prompt=(schemas, *messages), completion=answer))
+    def ask(place: int, answer: str) -> None:
+        model_calls.append(ModelCall(prompt=(schemas, *messages), completion=answer, exchange=place))
         messages.append(f"assistant\n{answer}")
 
-    for exchange in conversation.exchanges:
+    for place, exchange in enumerate(conversation.exchanges):
         messages.append(f"user\n{exchange.user}")
         for turn in _turns(exchange, options, toolkit.arithmetic):
-            ask(_written(turn))
+            ask(place, _written(turn))
             messages += [f"tool\n{_result(tools, call, options.lean)}" for call in turn]
-        ask(exchange.answer)
+        ask(place, exchange.answer)
     return Transcript(model_calls=model_calls, tool_calls=_comparable(tools.calls, toolkit))
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.tokens.account import Cost
@@ -10,43 +11,112 @@ from benchmarks.tokens.comparison import Comparison
 
 NAME_WIDTH = 20
 CELL_WIDTH = 17
-REFERENCE = "cenote"
-FIGURES = ("calls", "prompt", "cacheable", "completion", "total", "cost")
+OURS = "cenote"
+REFERENCE = "json"
+"""One call a turn: what the others are held against."""
+RIVAL = "json lean"
+
+Figure = Callable[[Cost], float]
+FIGURES: dict[str, Figure] = {
+    "calls": lambda cost: cost.calls,
+    "prompt": lambda cost: cost.prompt,
+    "cacheable": lambda cost: cost.cacheable,
+    "completion": lambda cost: cost.completion,
+    "total": lambda cost: cost.total,
+    "price uncached": lambda cost: cost.uncached_price,
+    "price cached": lambda cost: cost.price,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Goal:
+    """A share that is to be below a bound."""
+
+    text: str
+    found: float
+    below: float
+
+    def __str__(self) -> str:
+        verdict = "reached" if self.found < self.below else "missed"
+        return f"{verdict:<8} {self.text}: {100 * self.found:.1f} %"
 
 
 def render_text(comparison: Comparison, tokenizer: str) -> str:
-    """Totals per style, then the total of each conversation, with ratios to Cenote."""
-    titles = [f"{style.name:<{NAME_WIDTH}}{style.title}" for style in comparison.styles]
-    return "\n\n".join(["\n".join(titles), _totals(comparison, tokenizer), _matrix(comparison)]) + "\n"
+    """Totals per style, then the total of each conversation, with their distance from JSON calls one a turn."""
+    titles = "\n".join(f"{style.name:<{NAME_WIDTH}}{style.title}" for style in comparison.styles)
+    goals = "\n".join(["goals", *map(str, goals_of(comparison))])
+    parts = [titles, _totals(comparison, tokenizer), _facts(comparison), _matrix(comparison), goals]
+    return "\n\n".join(parts) + "\n"
+
+
+def goals_of(comparison: Comparison) -> list[Goal]:
+    ours = comparison.total(OURS).total
+    return [
+        Goal(
+            text="at most 35 % of the tokens of one JSON call a turn",
+            found=ours / comparison.total(REFERENCE).total,
+            below=0.35,
+        ),
+        Goal(
+            text="at most 75 % of those of lean JSON in parallel",
+            found=ours / comparison.total(RIVAL).total,
+            below=0.75,
+        ),
+        Goal(
+            text="fewer than 0.5 % of facts are missing",
+            found=comparison.stated(OURS).share_missing,
+            below=0.005,
+        ),
+    ]
 
 
 def _totals(comparison: Comparison, tokenizer: str) -> str:
-    head = " " * NAME_WIDTH + "".join(f"{figure:>{CELL_WIDTH}}" for figure in FIGURES)
-    lines = [_row(style.name, comparison) for style in comparison.styles]
     title = f"tokens of {len(comparison.conversations)} conversations ({tokenizer})"
-    return "\n".join([title, head, *lines])
+    rows = [
+        _row(
+            style.name,
+            [figure(comparison.total(style.name)) for figure in FIGURES.values()],
+            [figure(comparison.total(REFERENCE)) for figure in FIGURES.values()],
+        )
+        for style in comparison.styles
+    ]
+    return "\n".join([title, _row("", list(FIGURES)), *rows])
 
 
-def _row(style: str, comparison: Comparison) -> str:
-    cost, reference = comparison.total(style), comparison.total(REFERENCE)
-    pairs = zip(_figures(cost), _figures(reference), strict=True)
-    cells = [f"{value:,.0f} {value / base:5.2f}x" for value, base in pairs]
-    return f"{style:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
-
-
-def _figures(cost: Cost) -> tuple[float, ...]:
-    return (cost.calls, cost.prompt, cost.cacheable, cost.completion, cost.total, cost.price)
+def _facts(comparison: Comparison) -> str:
+    lines = [
+        "facts that a model states: values that tools returned",
+        _row("", ["stated", "not seen", "share"]),
+    ]
+    for style in comparison.styles:
+        found = comparison.stated(style.name)
+        share = f"{100 * found.share_missing:.1f} %"
+        lines.append(_row(style.name, [str(found.stated), str(len(found.missing)), share]))
+    unseen = comparison.stated(OURS).missing
+    return "\n".join([*lines, *([f"  {OURS}: {', '.join(unseen)}"] if unseen else [])])
 
 
 def _matrix(comparison: Comparison) -> str:
     names = [style.name for style in comparison.styles]
-    lines = ["total tokens by conversation", " " * NAME_WIDTH + "".join(f"{n:>{CELL_WIDTH}}" for n in names)]
-    for conversation in comparison.conversations:
-        totals = [comparison.costs[conversation, name].total for name in names]
-        base = comparison.costs[conversation, REFERENCE].total
-        cells = [f"{total:,} {total / base:5.2f}x" for total in totals]
-        lines.append(f"{conversation:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells))
-    return "\n".join(lines)
+    rows = [
+        _row(
+            conversation,
+            [comparison.costs[conversation, name].total for name in names],
+            [comparison.costs[conversation, REFERENCE].total] * len(names),
+        )
+        for conversation in comparison.conversations
+    ]
+    return "\n".join(["total tokens by conversation", _row("", names), *rows])
+
+
+def _row(name: str, values: Sequence[str | float], bases: Sequence[float] = ()) -> str:
+    """bases: what numbers are held against, each."""
+    cells = values if not bases else [_cell(float(v), base) for v, base in zip(values, bases, strict=True)]
+    return f"{name:<{NAME_WIDTH}}" + "".join(f"{cell:>{CELL_WIDTH}}" for cell in cells)
+
+
+def _cell(value: float, base: float) -> str:
+    return f"{value:,.0f}" if value == base else f"{value:,.0f} {100 * (value / base - 1):+6.1f}%"
 
 
 def render_data(comparison: Comparison, tokenizer: str) -> dict[str, Any]:  # Any: JSON
@@ -55,6 +125,7 @@ def render_data(comparison: Comparison, tokenizer: str) -> dict[str, Any]:  # An
         "tokenizer": tokenizer,
         "styles": {style.name: style.title for style in comparison.styles},
         "totals": {style.name: _plain(comparison.total(style.name)) for style in comparison.styles},
+        "facts": {style.name: asdict(comparison.stated(style.name)) for style in comparison.styles},
         "conversations": [
             {"conversation": name, "style": style.name, **_plain(comparison.costs[name, style.name])}
             for name in comparison.conversations
@@ -64,4 +135,9 @@ def render_data(comparison: Comparison, tokenizer: str) -> dict[str, Any]:  # An
 
 
 def _plain(cost: Cost) -> dict[str, float]:
-    return {**asdict(cost), "total": cost.total, "cost": round(cost.price)}
+    return {
+        **asdict(cost),
+        "total": cost.total,
+        "uncached": round(cost.uncached_price),
+        "cost": round(cost.price),
+    }

@@ -92,14 +92,11 @@ async def test_a_patch_runs_again_what_depends_on_it() -> None:
     _, events, shown = await play(
         runtime, *STEPS, replaced("function total", "return len(xs)", "return xs[1]")
     )
-    # Steps get new numbers behind the change: 2 and 4 were run, 3 was kept.
+    # Steps get new numbers behind the change; a model goes on with those that it knows.
     assert ["rows = [3, 1, 2]", "def total(xs):\n    return xs[1]"] == [
         record.code for record in runtime.laboratory.line()[:2]
     ]
-    assert "Patched. Ran steps 5, 7, kept 6." == shown[-1].splitlines()[0]
-    assert "Steps have new numbers: 2 is 5, 3 is 6, 4 is 7." in shown[-1]
-    assert shown[-1].endswith("Output of step 7:\nstr:'' int:1")
-    assert "Output of step 6" not in shown[-1]
+    assert "Patched; ran again: 2, 4.\nChanged: result, total.\nStep 4:\nstr:'' int:1" == shown[-1]
     assert 1 == [event.type.value for event in events].count("patch")
 
 
@@ -109,8 +106,9 @@ async def test_a_failing_step_is_patched_where_the_fault_is() -> None:
     _, _, shown = await play(
         runtime, block("rows = [3]"), block("show(rows[1])"), patch("step 1: too short\nrows = [3, 4]")
     )
-    assert "What step 2 is made from:\nrows: step 1, rows = [3]\n[step 2]" == shown[1].partition("range\n")[2]
-    assert shown[2].endswith("Output of step 4:\nstr:'' int:4")
+    assert shown[1].startswith("Step 2:\nError: IndexError")
+    assert "What step 2 is made from:\nrows: step 1, rows = [3]" == shown[1].partition("range\n")[2]
+    assert shown[2].endswith("Step 2:\nstr:'' int:4")
     assert ("too short", "ana") == (runtime.patches[0].reason, runtime.patches[0].author)
 
 
@@ -154,8 +152,8 @@ async def test_what_an_artifact_concerns_is_brought_up_to_date(
     runtime.built = built
     _, _, shown = await play(runtime, *STEPS, replaced("artifact total", "return len(xs)", "return xs[1]"))
     assert "def total(xs):\n    return xs[1]" == runtime.laboratory.line()[1].code
-    assert "Patched. Ran steps 5, 7, kept 6." == shown[-1].splitlines()[0]
-    assert ["Output of step 7:", "str:'' int:1", *says] == shown[-1].splitlines()[-2 - len(says) :]
+    assert "Patched; ran again: 2, 4." == shown[-1].splitlines()[0]
+    assert ["Step 4:", "str:'' int:1", *says] == shown[-1].splitlines()[-2 - len(says) :]
 
 
 async def test_a_patch_of_a_step_builds_nothing() -> None:
@@ -182,7 +180,7 @@ async def test_the_model_call_is_named_with_the_patch() -> None:
         (patch("rows = 1"), "Nothing was patched: the first line of a patch is `step N`"),
         (patch("step 9\nrows = 1"), "Nothing was patched: the patch does not fit: this line has no step 9"),
         (replaced("step 1", "rows = []", "rows"), "stand nowhere in the code:\nrows = []"),
-        (patch("step 1\nrows = external(2)"), "call it in a block."),
+        (patch("step 1\nrows = external(2)"), "or write a block that goes on from here: there it is called."),
         (patch("step 1\nrows = []\nshow(rows[1])"), "with the patch, step 1 fails.\nError: IndexError"),
     ],
 )

@@ -33,6 +33,14 @@ def test_a_changed_message_ends_the_cacheable_prefix() -> None:
     assert 0 == add_up(calls, words).cacheable
 
 
+def test_what_was_sent_before_is_cached() -> None:
+    """A conversation may begin in the middle of another: its first prompt goes on from the last one there."""
+    before = ModelCall(prompt=("a b", "c"), completion="d")
+    after = [ModelCall(prompt=("a b", "c", "d", "e"), completion="f")]
+    assert 3 + 2 * PER_PART == add_up(after, words, after=before).cacheable
+    assert 0 == add_up(after, words).cacheable
+
+
 def test_price_weighs_cached_and_completion_tokens() -> None:
     """A cached token costs a tenth of a fresh one, a completion token five."""
     assert 40 + 6 + 50 == pytest.approx(Cost(calls=1, prompt=100, cacheable=60, completion=10).price)

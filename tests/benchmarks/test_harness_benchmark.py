@@ -10,15 +10,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from benchmarks.harness.figures import GOALS, Goal, of_notebooks, of_programs, of_traps
-from benchmarks.harness.mending import patch_block
+from benchmarks.harness.figures import GOALS, Goal, of_mending, of_notebooks, of_programs, of_traps
+from benchmarks.harness.mending import WAYS, Mended, Way, patch_block
 from benchmarks.harness.notebooks import Patched
 from benchmarks.harness.outcome import Outcome, Played
 from benchmarks.harness.programs import Case, measure
-from benchmarks.harness.report import programs_text, traps_text
+from benchmarks.harness.report import goals_text, mending_text, programs_text, traps_text
 from benchmarks.harness.rivals.ipyflow_front import Schedule
 from benchmarks.harness.rivals.playing import RIVALS, play
 from benchmarks.rivals import FOLDER
+from benchmarks.tokens.account import Cost
 from tests.notebooks.notebook import NAMES, load
 
 from cenote.agent.patch_block import read_patch
@@ -167,6 +168,18 @@ def test_what_was_stopped_or_not_applied_does_not_count_as_sound() -> None:
     assert (0.5, 1.0, 2.0, 0.5, 0.5, 0.5) == tuple(of_notebooks([applied, failed]).values())
 
 
+def mended(way: Way, written: int) -> Mended:
+    return Mended(
+        notebook="n",
+        reason="r",
+        way=way,
+        cost=Cost(calls=2, prompt=1000, cacheable=900, completion=written),
+        cpu=1.0,
+        wall=1.0,
+        outcome="success" if written < 1000 else "failed",
+    )
+
+
 def test_every_goal_is_about_a_figure_that_is_measured() -> None:
     """Otherwise it would stay open for ever."""
     right = Outcome(trap="t", verdict="right")
@@ -178,6 +191,7 @@ def test_every_goal_is_about_a_figure_that_is_measured() -> None:
         **of_traps([Played(system="cenote", asked="", outcomes=[right])]),
         **of_programs([Case(behind=1, rerun=1, affected=1)]),
         **of_notebooks([applied]),
+        **of_mending([mended(way, written) for way, written in zip(WAYS, (10, 1000, 1000), strict=True)]),
     }
     assert Counter({"reached": len(GOALS)}) == Counter(goal.verdict(figures) for goal in GOALS)
 
@@ -187,3 +201,15 @@ def test_a_goal_holds_at_its_bound_and_not_past_it(verdict: str, found: float | 
     """Open while nothing was measured."""
     figures = {} if found is None else {"ratio": found}
     assert verdict == Goal(text="", figure="ratio", at_most=1.3).verdict(figures)
+
+
+def test_what_a_change_costs_an_agent_is_held_against_writing_anew() -> None:
+    """In tokens, and in prices with and without a cache; a change that failed is named."""
+    changes = [mended(way, written) for way, written in zip(WAYS, (50, 200, 1000), strict=True)]
+    figures = of_mending(changes)
+    assert (0.875, 0.37) == pytest.approx([figures["mending tokens"], figures["mending price"]], abs=0.01)
+    text = mending_text(changes).splitlines()
+    assert ["50", "1x", "1,050", "1x", "1,250", "1x", "440", "1x", "1.00", "1x"] == text[2].split()[1:]
+    assert "  n, r, all behind anew: failed" == text[-1]
+    goals = goals_text(figures).splitlines()
+    assert [["missed"], ["reached"]] == [line.split()[:1] for line in goals[-2:]]

@@ -212,7 +212,7 @@ async def test_a_patch_is_first_explained_and_then_runs_only_what_depends_on_it(
     assert plan.startswith("2 steps to run")
     assert await door.text("run", runtime="patched", code="d") == "20"
     shown = await door.text("patch", runtime="patched", step=2, code="b = a + 5", apply=True)
-    assert shown.startswith("Patched. Ran steps")
+    assert shown.startswith("Patched; ran again: 2, 4-5.\n")
     assert "c" not in shown.partition("Changed:")[2].split("\n")[0]
     assert await door.text("run", runtime="patched", code="d") == "60"
     assert "d was last written in step" in await door.text("history", runtime="patched", variable="d")

@@ -70,6 +70,34 @@ def test_nested_records_are_indented():
     ) == render(order)
 
 
+def test_lists_of_records_within_records_are_tables_where_that_is_shorter():
+    """The names of their fields once for each list, not for each record."""
+    products = [
+        {"id": f"P{product}", "variants": [{"size": size, "price": 9.5, "available": True} for size in sizes]}
+        for product, sizes in enumerate(["SML", "SMLX"])
+    ]
+    assert (
+        "- id: P0\n  variants:\n    same in all: price=9.5, available=True\n    size\n    S\n    M\n    L\n"
+        "- id: P1\n  variants:\n    same in all: price=9.5, available=True\n    size\n    S\n    M\n    L\n    X"
+    ) == render(products)
+    assert "id|variants\nP0|[{size: S}, {size: M}]\nP1|[{size: L}, {size: X}]" == render(
+        [
+            {"id": f"P{n}", "variants": [{"size": size} for size in sizes]}
+            for n, sizes in enumerate(["SM", "LX"])
+        ]
+    )
+
+
+def test_records_by_key_hold_tables_where_that_is_shorter():
+    lines = [
+        {"item": "lamp", "options": {"color": "black", "power": power}} for power in ("USB", "AC", "battery")
+    ]
+    assert (
+        "#1:\n  total: 5\n  lines:\n    same in all: item=lamp\n    options\n    {color: black, power: USB}\n"
+        "    {color: black, power: AC}\n    {color: black, power: battery}"
+    ) == render({f"#{n}": {"total": 5, "lines": lines} for n in (1, 2)}).partition("\n#2:")[0]
+
+
 def test_long_collections_keep_head_and_tail():
     text = render([{"n": i, "s": "x"} for i in range(1000)], rows=8)
     assert (
@@ -81,6 +109,34 @@ def test_long_collections_keep_head_and_tail():
 @pytest.mark.parametrize(("count", "cut"), [(19, False), (20, False), (21, True)])
 def test_rows_at_the_limit(count, cut):
     assert cut == (" of 21 ..." in render([{"n": i} for i in range(count)], rows=20))
+
+
+@pytest.mark.parametrize(
+    ("value", "whole"),
+    [
+        ([{"n": i, "s": "x"} for i in range(100)], True),
+        ([{"n": i, "s": "x"} for i in range(101)], False),
+        ([{"n": i, "s": f"x{i:039}"} for i in range(68)], True),
+        ([{"n": i, "s": f"x{i:039}"} for i in range(69)], False),
+        ({f"key {i}": i for i in range(100)}, True),
+        ([list(range(100)), "x"], True),
+        ([list(range(101)), "x"], False),
+        ([{"n": i} if i % 2 else i for i in range(100)], True),
+    ],
+)
+def test_what_is_short_is_shown_whole(value: object, whole: bool):
+    """Twenty rows are the limit where more would be long; a caller's own limit holds for all."""
+    assert whole == ("... " not in render(value))
+    assert "... " in render(value, rows=20)
+
+
+def test_short_frames_and_arrays_are_shown_whole():
+    pd, np = pytest.importorskip("pandas"), pytest.importorskip("numpy")
+    for value in (pd.DataFrame({"n": range(100)}), pd.Series(range(100)), np.arange(100), np.zeros((100, 2))):
+        assert "... " not in render(value)
+        assert "... " in render(value, rows=20)
+    assert "... rows 16 to 96 of 101 ..." in render(pd.DataFrame({"n": range(101)}))
+    assert 21 == render(np.arange(808).reshape(101, 2, 4)).count("\n") + 1
 
 
 def test_lists_of_plain_items_stay_on_one_line():

@@ -1,4 +1,4 @@
-"""The conversations, from a single question to five wishes in a row, and two on tables."""
+"""The conversations, from a single question to five wishes in a row: twelve with a shop, eight on tables."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from benchmarks.tokens.conversation import Conversation
 from benchmarks.tokens.conversations import (
     cancel_order,
     cheaper_variants,
+    contacts,
     exchange_keyboard,
     five_wishes,
     moving_house,
     phone_numbers,
+    returns,
+    revenue,
     sales_overview,
+    shop_questions,
     too_late,
     track_parcel,
 )
@@ -23,6 +27,10 @@ CONVERSATIONS: tuple[Conversation, ...] = (
     cheaper_variants.CONVERSATION,
     five_wishes.CONVERSATION,
     too_late.CONVERSATION,
+    *returns.CONVERSATIONS,
+    *shop_questions.CONVERSATIONS,
     sales_overview.CONVERSATION,
     phone_numbers.CONVERSATION,
+    *contacts.CONVERSATIONS,
+    *revenue.CONVERSATIONS,
 )

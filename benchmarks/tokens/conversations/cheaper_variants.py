@@ -44,8 +44,9 @@ show(customer["payment_methods"])""",
 for item in orders["#W223486"]["items"]:
     if item["name"] in ("Desk Lamp", "Mechanical Keyboard"):
         print(item["name"], item["item_id"], item["options"], item["price"])
-        variants = get_product(item["product_id"])["variants"]
-        show([v for v in variants if v["available"] and v["price"] < item["price"]])""",
+        for v in get_product(item["product_id"])["variants"]:
+            if v["available"] and v["price"] < item["price"]:
+                print(v["item_id"], v["options"], v["price"], "saves", round(item["price"] - v["price"], 2))""",
                 ),
             ],
             answer="Hi Farid! Your two pending orders, #W222260 and #W223486, come to 617.67. The cheapest desk "

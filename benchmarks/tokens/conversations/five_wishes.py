@@ -66,13 +66,14 @@ QUESTION = Exchange(
 shoes = next(item for item in orders["#W218582"]["items"] if item["name"] == "Running Shoes")
 for variant in get_product(shoes["product_id"])["variants"]:
     if variant["options"] == {"size": "10", "color": "black"}:
-        print(variant, "difference each", round(variant["price"] - shoes["price"], 2))
+        difference = variant["price"] - shoes["price"]
+        print(variant, "difference each", round(difference, 2), "both", round(2 * difference, 2))
 print(customer["payment_methods"])""",
         )
     ],
     answer="Size 10 in black is available for 110.52, which is 25.87 more per pair, so 51.74 for both orders. "
     "Shall I change "
-    "them, and should I charge your credit card or PayPal? Items can be changed only once per order.",
+    "them, and do you want to pay by credit card or PayPal? Items can be changed only once per order.",
 )
 
 CHANGE = Exchange(

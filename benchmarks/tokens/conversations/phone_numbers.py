@@ -35,7 +35,7 @@ CONVERSATION = Conversation(
             "that have it.",
             batches=[
                 [call("list_tables")],
-                [call("describe_table", table="contacts")],
+                [call("describe_table", table="sales"), call("describe_table", table="contacts")],
                 [call("query", sql=PHONES)],
                 [call("update_phone", contact_id=number, phone=phone) for number, phone in CHANGED.items()],
             ],
@@ -43,8 +43,8 @@ CONVERSATION = Conversation(
                 Cell(
                     thought="I'll look at the table first.",
                     code="""\
-print(list_tables())
-show(describe_table("contacts"))""",
+for table in list_tables():
+    print(table, describe_table(table))""",
                 ),
                 Cell(code=f'contacts = query("{PHONES}")\nshow(contacts)'),
                 Cell(

@@ -26,15 +26,15 @@ OVERVIEW = Exchange(
     user="Which region and which product brought in the most revenue this year so far?",
     batches=[
         [call("list_tables")],
-        [call("describe_table", table="sales")],
+        [call("describe_table", table="sales"), call("describe_table", table="contacts")],
         [call("query", sql=BY_REGION), call("query", sql=BY_PRODUCT), call("query", sql=PERIOD)],
     ],
     cells=[
         Cell(
             thought="I'll see what the database holds first.",
             code="""\
-print(list_tables())
-show(describe_table("sales"))""",
+for table in list_tables():
+    print(table, describe_table(table))""",
         ),
         Cell(
             code=f'''\

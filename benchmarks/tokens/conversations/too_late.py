@@ -29,6 +29,7 @@ CONVERSATION = Conversation(
                     thought="I'll check which of the orders can still be cancelled.",
                     code="""\
 customer = get_customer(find_customer_by_email("bruno.silva1@example.com"))
+print(customer["id"])
 for order_id in customer["orders"]:
     order = get_order(order_id)
     print(order_id, order["status"], [item["name"] for item in order["items"]])""",

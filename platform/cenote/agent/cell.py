@@ -28,6 +28,7 @@ from cenote.agent.flow import (
 from cenote.agent.ledger import Ledger
 from cenote.agent.namespace_delta import namespace_delta
 from cenote.agent.observation import NOTHING, observe
+from cenote.agent.patch_report import FirstNumbers
 from cenote_worker.results import ExecutionResult, VariableInfo
 
 
@@ -45,9 +46,10 @@ class CellSettings:
 class CellRunner:
     """Runs blocks and adds them, with what they gave, to the conversation."""
 
-    def __init__(self, exchange: Exchange, settings: CellSettings) -> None:
+    def __init__(self, exchange: Exchange, settings: CellSettings, numbers: FirstNumbers) -> None:
         self._exchange = exchange
         self._settings = settings
+        self._numbers = numbers
         self._seen: tuple[VariableInfo, ...] = ()
         self._rollbacks_left = 0
 
@@ -95,7 +97,12 @@ class CellRunner:
         shown = seen.output or ("" if seen.error else NOTHING)
         shown, exceeded = yield from self._exchange.fitted(shown)
         yield from _announce(shown, seen.error, exceeded)
-        output = prompts.OUTPUT.format(output=shown) if seen.output else shown
+        if number := self._number(result):
+            silent = not (seen.output or seen.error)
+            head = (prompts.STEP_SILENT if silent else prompts.STEP).format(number=number)
+            output = lines(head, seen.output and shown)
+        else:
+            output = prompts.OUTPUT.format(output=shown) if seen.output else shown
         error = prompts.ERROR.format(error=seen.error) if seen.error else ""
         after = yield from self._aftermath(result)
         self._exchange.heard(lines(output, error, after, note), seen.error or seen.output or "ok")
@@ -103,8 +110,9 @@ class CellRunner:
     def _aftermath(self, result: ExecutionResult) -> Flow[str]:
         """What else a model must know about the namespace."""
         parts = []
-        if self._settings.patches and result.step:
-            parts.append((yield from _diagnosed(result)))
+        if self._settings.patches and result.step and not result.success:
+            found = (yield from ask(Diagnose(result.step), Diagnosed)).diagnosis
+            parts.append(diagnosis_text(self._numbers.of(found)) if found else "")
         if result.state == "lost":
             scene = yield from ask(Look(), Scene)
             parts.append(prompts.STATE_LOST.format(names=scene.names))
@@ -119,21 +127,16 @@ class CellRunner:
             parts.append((yield from self._delta()))
         return lines(*parts)
 
+    def _number(self, result: ExecutionResult) -> int:
+        """The number by which a patch can name the step; 0 where none can."""
+        # A step that was undone is on no line that a patch could change.
+        return result.step if self._settings.patches and result.state == "kept" else 0
+
     def _delta(self) -> Flow[str]:
         scene = yield from ask(Look(), Scene)
         line = namespace_delta(self._seen, scene.described)
         self._seen = scene.described
         return f"[{line}]" if line else ""
-
-
-def _diagnosed(result: ExecutionResult) -> Flow[str]:
-    """The number by which a patch can name the step, and where a failing one's values came from."""
-    # A step that was undone is on no line that a patch could change.
-    step = prompts.STEP.format(number=result.step) if result.state == "kept" else ""
-    if result.success:
-        return step
-    found = (yield from ask(Diagnose(result.step), Diagnosed)).diagnosis
-    return lines(diagnosis_text(found) if found else "", step)
 
 
 def _announce(shown: str, error: str, exceeded: bool) -> Flow[None]:

@@ -17,6 +17,7 @@ from cenote.agent.flow import Emit, Flow, Look, Scene, ask
 from cenote.agent.history import Entry, Kind, from_messages
 from cenote.agent.ledger import Ledger
 from cenote.agent.patch_block import LANGUAGE
+from cenote.agent.patch_report import FirstNumbers
 from cenote.agent.patching import PatchRunner
 from cenote.agent.response import AgentResponse, ExecutionStatus, StopReason
 from cenote.agent.system_prompt import PromptParts, changes_since, system_prompt
@@ -93,8 +94,9 @@ class AgentCore:
         )
         self._exchange = Exchange(self._conversation, settings.max_exec_output, settings.exec_output_preview)
         self._exchange.number_on(_blocks_in(self._conversation.entries))
-        self._cells = CellRunner(self._exchange, cells)
-        self._patches = PatchRunner(self._exchange)
+        numbers = FirstNumbers()
+        self._cells = CellRunner(self._exchange, cells, numbers)
+        self._patches = PatchRunner(self._exchange, numbers)
         self._said = ""  # the last that the model has said in this run
         self._found: frozenset[str] | None = None  # names that were there when the first task began
         self._known = ""

@@ -3,22 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from difflib import SequenceMatcher
 
 from cenote.agent import prompts
 from cenote.agent.exchange import lines
 from cenote.agent.observation import NOTHING, error_line, observe
 from cenote.harness.apply import ApplyResult
+from cenote.harness.diagnosis import Diagnosis
 from cenote.harness.spoken import named
 from cenote_worker.history.step import StepRecord
 from cenote_worker.results import ExecutionResult
 from cenote_worker.trace import Version, key_of, kind_of
 
+_SAME = 4
+"""Lines as before, one after the other, that are not shown again. Fewer are no longer than what stands for them."""
 
-def refusal(result: ApplyResult) -> str:
+
+class FirstNumbers:
+    """The numbers by which a model knows steps: those that they had first.
+
+    Patches give steps new ones. Who names a step by an earlier one is understood, so that a model learns no others.
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[int, int] = {}
+
+    def learn(self, records: Iterable[StepRecord]) -> None:
+        """Steps of a line, of which some stand for earlier ones."""
+        for record in records:
+            if record.origin:
+                self._first.setdefault(record.number, self.first(record.origin))
+
+    def first(self, number: int) -> int:
+        return self._first.get(number, number)
+
+    def of(self, diagnosis: Diagnosis) -> Diagnosis:
+        """The same with first numbers."""
+        origins = tuple(replace(origin, step=self.first(origin.step)) for origin in diagnosis.origins)
+        return replace(diagnosis, step=self.first(diagnosis.step), origins=origins)
+
+
+def refusal(result: ApplyResult, numbers: FirstNumbers) -> str:
     """Why nothing was patched; empty if it was."""
     if result.failure is not None and result.failure.error is not None:
         error = error_line(result.failure.error, result.failure.code)
-        return prompts.PATCH_FAILED.format(number=_named(result.failure), error=error)
+        return prompts.PATCH_FAILED.format(number=_named(result.failure, numbers), error=error)
     if result.blocked is not None:
         return prompts.PATCH_BLOCKED.format(reason=result.blocked)
     return "" if result.status == "applied" else prompts.PATCH_CANCELLED
@@ -29,24 +59,18 @@ def ran_again(before: Sequence[StepRecord], result: ApplyResult) -> list[StepRec
     return [record for record in result.records if record.outcome == "executed" and _is_new(record, before)]
 
 
-def report(before: Sequence[StepRecord], result: ApplyResult) -> str:
+def report(before: Sequence[StepRecord], result: ApplyResult, numbers: FirstNumbers) -> str:
     """What became of an applied patch. before: the line as it was."""
     ran = ran_again(before, result)
-    kept = [record for record in result.records if record.outcome == "reused"]
     was = {record.number: record for record in before}
     files = _changed_files(before, result.records)
     different = [record for record in ran if _shown(record) != _shown(was.get(record.origin))]
+    again = prompts.PATCH_RAN.format(numbers=_ranges(_named(record, numbers) for record in ran))
     return lines(
-        prompts.PATCHED.format(
-            ran=f"Ran step{_s(ran)} {_numbers(record.number for record in ran)}"
-            if ran
-            else "Nothing had to run",
-            kept=f", kept {_numbers(record.number for record in kept)}" if kept else "",
-        ),
-        _renumbered(result.records, before),
+        prompts.PATCHED.format(ran=again if ran else prompts.PATCH_RAN_NOTHING),
         f"Changed: {named(result.changed)}." if result.changed else "",
         f"Changed files: {named(files)}." if files else "",
-        *(_output(record) for record in different),
+        *(_output(record, was.get(record.origin), numbers) for record in different),
         "" if different or result.changed or files else prompts.PATCH_SAME,
     )
 
@@ -72,9 +96,9 @@ def _is_new(record: StepRecord, before: Sequence[StepRecord]) -> bool:
     return all(record.number != one.number for one in before)
 
 
-def _named(record: StepRecord) -> int:
-    """The number by which the model knows a step whose new one was taken back."""
-    return record.origin or record.number
+def _named(record: StepRecord, numbers: FirstNumbers) -> int:
+    """The number by which the model knows a step, of one whose new number was taken back, too."""
+    return numbers.first(record.origin or record.number)
 
 
 def _shown(record: StepRecord | None) -> tuple[str, str] | None:
@@ -93,24 +117,31 @@ def _shown(record: StepRecord | None) -> tuple[str, str] | None:
     return seen.output, seen.error
 
 
-def _output(record: StepRecord) -> str:
+def _output(record: StepRecord, was: StepRecord | None, numbers: FirstNumbers) -> str:
     output, error = _shown(record) or ("", "")
-    text = output or ("" if error else NOTHING)
-    return lines(f"Output of step {record.number}:", text, prompts.ERROR.format(error=error) if error else "")
+    before, _ = _shown(was) or ("", "")
+    text = _difference(before, output) or ("" if error else NOTHING)
+    head = prompts.STEP.format(number=_named(record, numbers))
+    return lines(head, text, prompts.ERROR.format(error=error) if error else "")
 
 
-def _renumbered(records: Sequence[StepRecord], before: Sequence[StepRecord]) -> str:
-    new = [
-        f"{record.origin} is {record.number}"
-        for record in records
-        if record.origin and _is_new(record, before)
-    ]
-    return prompts.RENUMBERED.format(numbers=", ".join(new)) if new else ""
+def _difference(before: str, now: str) -> str:
+    """The new output without longer parts that are as before."""
+    old, new = before.split("\n"), now.split("\n")
+    shown, end = list[str](), 0
+    for _, start, size in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
+        shown += new[end:start]
+        shown += [prompts.AS_BEFORE.format(count=size)] if size >= _SAME else new[start : start + size]
+        end = start + size
+    return "\n".join(shown)
 
 
-def _numbers(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def _s(items: Sequence[object]) -> str:
-    return "" if len(items) == 1 else "s"
+def _ranges(numbers: Iterable[int]) -> str:
+    """`2, 4-6`."""
+    parts = list[list[int]]()
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1].append(number)
+        else:
+            parts.append([number])
+    return ", ".join(f"{part[0]}-{part[-1]}" if len(part) > 1 else f"{part[0]}" for part in parts)

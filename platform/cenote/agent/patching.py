@@ -24,7 +24,7 @@ from cenote.agent.flow import (
 )
 from cenote.agent.ledger import Ledger
 from cenote.agent.patch_block import MalformedPatchError, read_patch
-from cenote.agent.patch_report import ran_again, refusal, report
+from cenote.agent.patch_report import FirstNumbers, ran_again, refusal, report
 from cenote.harness.plan import Plan
 from cenote_worker.history.step import StepRecord
 
@@ -32,8 +32,9 @@ from cenote_worker.history.step import StepRecord
 class PatchRunner:
     """Applies patches and adds them, with what they gave, to the conversation."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, numbers: FirstNumbers) -> None:
         self._exchange = exchange
+        self._numbers = numbers
 
     def run(self, answer: str, text: str, ledger: Ledger, note: str) -> Flow[str | None]:
         """Do what `text` says, the patch block of `answer`; gives the text of `reply(...)`, or None.
@@ -73,11 +74,13 @@ class PatchRunner:
         before = plan.course.records
         ran = ran_again(before, result)
         ledger.book_cell(sum(record.duration for record in ran))
-        if problem := refusal(result):
+        if problem := refusal(result, self._numbers):
             yield from self._failed(problem, ledger, note)
             return None
+        self._numbers.learn(before)
+        self._numbers.learn(result.records)
         built = (yield from _built(ledger)) if build else ""
-        whole = lines(report(before, result), built)
+        whole = lines(report(before, result, self._numbers), built)
         self._exchange.outcome = (whole,)
         shown, exceeded = yield from self._exchange.fitted(whole)
         kind = EventType.EXECUTION_OUTPUT_EXCEEDED if exceeded else EventType.EXECUTION_OUTPUT

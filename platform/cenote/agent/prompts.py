@@ -81,26 +81,31 @@ ERROR = "Error: {error}"
 BLOCKED = "Not run, against the rules:\n{violations}"
 LAST_TURN = "One turn is left: give the final answer."
 PATCHES = """\
-- To correct a step that has run, answer with one ```patch block: what depends on it is run again, and you see what \
-is different.
+- To correct an earlier step, write one ```patch block: it runs again, with what depends on it.
 ```patch
 step 3
 <<<<<<< SEARCH
-whole lines of that step
+its lines, whole
 =======
-what takes their place
+new lines
 >>>>>>> REPLACE
 ```
-`step N` may also be `function NAME`, or `artifact FILE` that a step has written. The new code as a whole may \
-follow instead of the parts."""
-STEP = "[step {number}]"
+`function NAME` or `artifact FILE` may stand for `step N`, and the whole new code for the parts."""
+STEP = "Step {number}:"
+STEP_SILENT = "Step {number}: ok"
 DIAGNOSIS = "What {source} is made from:\n{origins}"
 NOT_PATCHED = "Nothing was patched: {reason}"
 PATCH_FAILED = "Nothing was patched, all is as before: with the patch, step {number} fails.\nError: {error}"
-PATCH_BLOCKED = "Nothing was patched, all is as before: {reason}. If it is meant, call it in a block."
+PATCH_BLOCKED = (
+    "Nothing was patched, all is as before: {reason}. Patch what does not change that call, or write a block "
+    "that goes on from here: there it is called."
+)
 PATCH_CANCELLED = "Nothing was patched, all is as before: it was stopped."
 PATCH_INTERRUPTED = "Interrupted; nothing was patched, or all of it."
-PATCHED = "Patched. {ran}{kept}."
+PATCHED = "Patched; {ran}."
+PATCH_RAN = "ran again: {numbers}"
+PATCH_RAN_NOTHING = "nothing had to run"
+AS_BEFORE = "... {count} lines as before ..."
 NOT_BUILT = "What depends on it could not be brought up to date: {reason}"
 BUILD_FAILED = (
     "What depends on it was not brought up to date: step {number} fails with the new version.\nError: {error}"
@@ -108,7 +113,6 @@ BUILD_FAILED = (
 REBUILT = "Brought up to date: {names}."
 TESTS_RUN = "Tests: {ran} of {all} run, {failed}."
 PATCH_SAME = "Nothing else is different."
-RENUMBERED = "Steps have new numbers: {numbers}."
 INTERRUPTED = "Interrupted; the block may have run in part."
 
 STATE_LOST = "Whatever earlier blocks defined, imported or changed is gone. The namespace now has: {names}."

@@ -357,8 +357,10 @@ class PatchStep(Tool):
         if not self.apply:
             return Answer(_cut(shown(plan.explain())))
         result = await state.apply(plan)
-        refusal = patch_report.refusal(result)
-        text = "\n".join([refusal or patch_report.report(before, result), *result.notes])
+        numbers = patch_report.FirstNumbers()
+        numbers.learn((*before, *result.records))
+        refusal = patch_report.refusal(result, numbers)
+        text = "\n".join([refusal or patch_report.report(before, result, numbers), *result.notes])
         return Answer(_cut(shown(text)), failed=bool(refusal))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Any
 
@@ -20,6 +21,12 @@ _WIDTH = 100
 _RECORD_WIDTH = 160
 """Characters of a value that stays on the line of its key, and of a record that does."""
 
+_ROWS = 20
+_SHORT_ROWS = 100
+_SHORT_CHARS = 3_000
+"""Rows of a collection that are shown where more would be long; rows and characters of a value that is shown whole: a
+further question for the rest would cost more, since it sends the whole conversation again."""
+
 _FEWEST_KEYS = 40
 """A plain dict is a record: its keys are cut later than the rows of a table."""
 
@@ -34,29 +41,40 @@ _COLLECTIONS = (Mapping, list, tuple, set, frozenset, deque)
 _print = print
 
 
-def show(*values: object, rows: int = 20, chars: int = _CHARS, start: int | None = None) -> None:
+def show(*values: object, rows: int | None = None, chars: int = _CHARS, start: int | None = None) -> None:
     """Prints data compactly: records as a table, nested dicts indented, long collections by head and tail; a class
     with its fields and their types.
 
-    rows: how many rows or items of each collection are shown. chars: about how many characters of each value: where
-    more are left out, whole items are. start: shows `rows` rows, items or lines of a text from this position on,
-    counted from 0, and how many there are, in place of head and tail. Empty fields of records (None, no
-    text, no items) are left out. Numbers are never rounded; strings are cut in the middle only when they are very
-    long.
+    rows: how many rows or items of each collection are shown; if not given, 20, or all of a value that is short.
+    chars: about how many characters of each value: where more are left out, whole items are. start: shows `rows`
+    rows, items or lines of a text from this position on, counted from 0, and how many there are, in place of head and
+    tail. Empty fields of records (None, no text, no items) are left out. Numbers are never rounded; strings are cut
+    in the middle only when they are very long.
     """
     for value in values:
         _print(render(value, rows=rows, chars=chars, start=start))
 
 
-def render(value: object, *, rows: int = 20, chars: int = _CHARS, start: int | None = None) -> str:
+def render(value: object, *, rows: int | None = None, chars: int = _CHARS, start: int | None = None) -> str:
     """What `show` prints; equal values give equal text."""
     if start is not None:
-        return _render_part(value, start, rows, chars)
+        return _render_part(value, start, _ROWS if rows is None else rows, chars)
     if isinstance(value, str):
         return shorten(value, chars)
     if isinstance(value, type):
         return shorten(class_text(value), chars)
-    return shorten("\n".join(_Layout(max(rows, 1), chars).block(value, 0)), chars)
+    if rows is None and (text := _whole(value, min(chars, _SHORT_CHARS))):
+        return text
+    return shorten("\n".join(_Layout(_ROWS if rows is None else max(rows, 1), chars).block(value, 0)), chars)
+
+
+def _whole(value: object, chars: int) -> str:
+    """All of a value of few rows and characters; empty for others."""
+    if isinstance(value, _COLLECTIONS) and len(value) > _SHORT_ROWS:
+        return ""
+    layout = _Layout(_SHORT_ROWS, chars)
+    text = "\n".join(layout.block(value, 0))
+    return text if layout.whole and len(text) <= chars else ""
 
 
 def _render_part(value: object, start: int, rows: int, chars: int) -> str:
@@ -86,14 +104,19 @@ def _render_part(value: object, start: int, rows: int, chars: int) -> str:
 
 
 class _Layout:
-    """Lays out one value as lines, without indentation of its own."""
+    """Lays out one value as lines, without indentation of its own.
+
+    whole: nothing was left out so far.
+    """
 
     def __init__(self, rows: int, chars: int) -> None:
         self._rows = rows
         self._chars = chars
+        self.whole = True
 
     def block(self, value: object, depth: int) -> list[str]:
         if (text := frame_text(value, self._rows)) is not None:
+            self.whole = self.whole and ((part := frame_rows(value, 0, 0)) is None or part[1] <= self._rows)
             return text.split("\n")
         if depth >= _MOST_DEPTH:
             return [one_line(value)]
@@ -107,13 +130,29 @@ class _Layout:
             return [one_line(value)]
         return [type_name(type(value)), *_indented(self._mapping(filled(record), depth))]
 
+    def _shortest(self, *ways: Callable[[], list[str]]) -> list[str]:
+        """Of several ways to lay out the same values, the one that leaves nothing out, and of those the shortest."""
+        before, found = self.whole, list[tuple[bool, list[str]]]()
+        for way in ways:
+            self.whole = True
+            text = way()
+            found.append((not self.whole, text))
+        cut, text = min(found, key=lambda one: (one[0], _length(one[1])))
+        self.whole = before and not cut
+        return text
+
     def _mapping(self, mapping: Mapping[object, object] | dict[str, object], depth: int) -> list[str]:
         if not mapping:
             return ["{}"]
         records = _records(list(mapping.values()))
         if records is not None and (columns := common_columns(records)) is not None:
             keyed = [[key, *_cells(record, columns)] for key, record in zip(mapping, records, strict=True)]
-            return [*self._count(len(keyed)), *self._table(["key", *columns], keyed)]
+            text = partial(self._table, ["key", *columns], keyed)
+            pairs = partial(self._pairs, list(mapping.items()), depth)
+            return [
+                *self._count(len(keyed)),
+                *(self._shortest(text, pairs) if _holds_tables(records) else text()),
+            ]
         return self._pairs(list(mapping.items()), depth)
 
     def _pairs(self, items: Sequence[tuple[object, object]], depth: int) -> list[str]:
@@ -133,7 +172,11 @@ class _Layout:
         records = _records(values)
         if records is not None and (columns := common_columns(records)) is not None:
             cells = [_cells(record, columns) for record in records]
-            return [*self._count(len(values)), *self._table(columns, cells)]
+            text, items = partial(self._table, columns, cells), partial(self._items, values, depth)
+            return [
+                *self._count(len(values)),
+                *(self._shortest(text, items) if _holds_tables(records) else text()),
+            ]
         if all(_is_flat(value) for value in values):
             return self._flat(values)
         return [*self._count(len(values)), *self._items(values, depth)]
@@ -166,6 +209,7 @@ class _Layout:
                 break
             tail.insert(0, one)
         left_out = (len(head) + 1, count - len(tail))
+        self.whole = self.whole and left_out[0] > left_out[1]
         gap = [f"... {what} {left_out[0]:,} to {left_out[1]:,} of {count:,} ..."]
         return list(chain(*head, gap if left_out[0] <= left_out[1] else (), *tail))
 
@@ -184,17 +228,21 @@ class _Layout:
     def _table(self, columns: Sequence[object], rows: Sequence[Sequence[object]]) -> list[str]:
         names = [one_line(column, number_like_strings=isinstance(column, str)) for column in columns]
         limit = self._rows
+        self.whole = self.whole and len(rows) <= limit
         while len(text := table(names, excerpt(rows, limit))) > self._chars and limit > 1:
             limit = max(min(limit - 1, min(limit, len(rows)) * self._chars // len(text)), 1)
+            self.whole = False
         return text.split("\n")
 
     def _count(self, count: int) -> list[str]:
         return [f"{count:,} items:"] if count > self._rows else []
 
-    @staticmethod
-    def _excerpted(items: Sequence[tuple[object, ...]], limit: int) -> Iterable[tuple[object, ...] | str]:
+    def _excerpted(
+        self, items: Sequence[tuple[object, ...]], limit: int
+    ) -> Iterable[tuple[object, ...] | str]:
         if len(items) <= limit:
             return items
+        self.whole = False
         head, tail = split_limit(limit)
         return [*items[:head], f"... {len(items) - limit:,} more ...", *items[len(items) - tail :]]
 
@@ -212,6 +260,13 @@ def _records(values: list[object]) -> list[Mapping[object, object]] | None:
             return None
         found.append(filled(record))
     return found
+
+
+def _holds_tables(records: Sequence[Mapping[object, object]]) -> bool:
+    """Whether a record has a list of records that would be a table of its own."""
+    values = (value for record in records[:_SHORT_ROWS] for value in record.values())
+    lists = (_records(list(value)) for value in values if isinstance(value, (list, tuple)))
+    return any(inner is not None and common_columns(inner) is not None for inner in lists)
 
 
 def _cells(record: Mapping[object, object], columns: Sequence[object]) -> list[object]:

@@ -1,0 +1,60 @@
+"""What a model reads of a patch: steps by their first numbers, and of their outputs what is different."""
+
+from __future__ import annotations
+
+import pytest
+
+from cenote.agent.patch_report import FirstNumbers, report
+from cenote.harness import ApplyResult
+from cenote.harness.diagnosis import Diagnosis, Origin
+from cenote_worker.history.step import StepRecord
+from cenote_worker.results import ErrorInfo
+
+
+def step(number: int, stdout: str = "", origin: int = 0) -> StepRecord:
+    return StepRecord(number=number, code=f"step {origin or number}", stdout=stdout, origin=origin)
+
+
+def told(before: list[StepRecord], after: list[StepRecord], *changed: str) -> str:
+    numbers = FirstNumbers()
+    numbers.learn(after)
+    result = ApplyResult(status="applied", head=after[-1].number, records=tuple(after), changed=changed)
+    return report(before, result, numbers)
+
+
+def test_numbers_in_a_row_are_told_as_one() -> None:
+    """By the first numbers; outputs that are as before are not told."""
+    before = [step(number, "x") for number in (1, 2, 3, 4, 6)]
+    after = [step(number + 10, "x", number) for number in (1, 2, 3, 6)]
+    assert "Patched; ran again: 1-3, 6.\nNothing else is different." == told(before, after)
+    assert "Patched; ran again: 6.\nChanged: a.\nStep 6:\ny" == told(before, [step(16, "y", 6)], "a")
+    assert "Patched; nothing had to run.\nChanged: a." == told(before, before, "a")
+
+
+@pytest.mark.parametrize(
+    ("now", "shown"),
+    [
+        ("abcdefgX", "... 7 lines as before ...\nX"),
+        ("Xbcdefgh", "X\n... 7 lines as before ..."),
+        ("abcXefgh", "a\nb\nc\nX\n... 4 lines as before ..."),
+        ("abcdX", "... 4 lines as before ...\nX"),
+        ("X", "X"),
+        ("", "(no output)"),
+    ],
+)
+def test_of_long_outputs_the_lines_are_told_that_are_different(now: str, shown: str) -> None:
+    """Four lines in a row that are as before, or more, are one; fewer stand as they are."""
+    before = step(1, "\n".join("abcdefgh"))
+    assert f"Patched; ran again: 1.\nStep 1:\n{shown}" == told([before], [step(2, "\n".join(now), 1)])
+
+
+def test_first_numbers_hold_behind_any_number_of_patches() -> None:
+    """Also in what a failing step is made from. A step that stands for no other keeps its own."""
+    numbers = FirstNumbers()
+    for line in ([step(4, origin=1), step(5, origin=2)], [step(7, origin=4), step(8, origin=5)], [step(9)]):
+        numbers.learn(line)
+    assert [1, 2, 1, 2, 9, 10] == [numbers.first(number) for number in (4, 5, 7, 8, 9, 10)]
+    error = ErrorInfo(type="NameError", message="")
+    origins = (Origin(name="a", step=7), Origin(name="b", step=0))
+    found = numbers.of(Diagnosis(step=8, error=error, source="f(a)", origins=origins, complete=True))
+    assert (2, [1, 0]) == (found.step, [origin.step for origin in found.origins])
