@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from cenote.doors.metrics import OF_SERVERS
-from cenote.gateway.metrics import OF_PLATFORM
-from cenote_worker.counts import OF_RUNTIMES, Metric
+from cenote.gateway.api.metrics import OF_PLATFORM
+from cenote_worker.process.metrics import OF_RUNTIMES, Metric
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PAGE: Final = ROOT / "docs" / "operations.md"

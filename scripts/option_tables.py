@@ -13,15 +13,15 @@ import re
 from pathlib import Path
 from typing import Final
 
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.quota import TenantLimits
+from cenote.gateway.jobs.rules import JobRules
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.values.quota import TenantLimits
 from cenote.team.budget import Budget
 from cenote_security.environment import Environment
 from cenote_security.network import Allow, Secret
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_worker.job_rules import JobRules
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "options.md"
 KINDS: Final[dict[str, type[Options]]] = {

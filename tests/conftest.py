@@ -75,9 +75,9 @@ def pytest_collection() -> Iterator[None]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Supervisors of this process give a cell that was interrupted little time, which otherwise is two seconds."""
-    from cenote_worker.supervisor.clock import CellClock
+    from cenote_worker.supervisor.running_request import CellClock
 
-    monkeypatch.setattr("cenote_worker.supervisor.record.CellClock", partial(CellClock, grace=0.3))
+    monkeypatch.setattr("cenote_worker.supervisor.running_request.CellClock", partial(CellClock, grace=0.3))
 
 
 # -- processes of a run -----------------------------------------------------------------------------------

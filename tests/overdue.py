@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.waiting import PATIENCE
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 LIMITS = (0.1, 1.0, 10.0, PATIENCE)
 """Seconds, of one try after the other."""

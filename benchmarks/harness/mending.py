@@ -18,7 +18,7 @@ from benchmarks.harness.notebooks import DATA, differ, run_cells
 from benchmarks.state.cpu import timed
 from benchmarks.tokens.account import Cost, ModelCall, add_up
 from cenote.agent import CaveAgent
-from cenote.demo.dataset import read_csv_bytes
+from cenote.demo.agents import read_csv_bytes
 from cenote.models import ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote.tokens import count_tokens

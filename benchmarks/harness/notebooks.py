@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from tests.notebooks.notebook import NAMES, Edit, Notebook, load
 
 from benchmarks.state.cpu import timed
-from cenote.demo.dataset import read_csv_bytes
+from cenote.demo.agents import read_csv_bytes
 from cenote.harness import ApplyOptions, ApplyResult, Patch
-from cenote.harness.equality import same_text
+from cenote.harness.applying.auditor import same_text
 from cenote.harness.live_state import RuntimeState
-from cenote.harness.step import Step
+from cenote.harness.record.step import Step
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import CenoteError
-from cenote_worker.results import ExecutionResult
-from cenote_worker.trace import Location, StepTrace, Version
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.execution.trace import Location, StepTrace, Version
 
 AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 DATA = "penguins-raw.csv"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cenote.harness.equality import same_text
+from cenote.harness.applying.auditor import same_text
 
 Verdict = Literal["right", "wrong", "refused", "broke"]
 """right: the state is that of a full run. wrong: it is another one, and nothing said so. refused: the system does not

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from tests.harness.laboratory import Laboratory
 from tests.harness.programs import patch, program
 
-from cenote.harness.apply import ApplyOptions, apply_plan
-from cenote.harness.plan_forecast import make_plan
-from cenote.harness.plan_line import LineStep
+from cenote.harness.applying.apply import ApplyOptions, apply_plan
+from cenote.harness.patching.patched_history import LineStep
+from cenote.harness.planning.forecast import make_plan
+from cenote_worker.execution.trace import StepTrace
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import StepTrace
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,8 +6,7 @@ import argparse
 
 from benchmarks.limits.bombs import BOMBS
 from benchmarks.limits.overshoot import Overshoot, measure
-from cenote_security.walls.cgroups import find_site
-from cenote_security.walls.cgroups_client import ClientGroups
+from cenote_security.walls.cgroups import ClientGroups, find_site
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,15 +11,14 @@ from dataclasses import dataclass
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import Limits, SandboxPolicy
-from cenote_security.walls.cgroups_client import ClientGroups
-from cenote_security.walls.cgroups_jail import JailGroup, Share
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.supervisor.group_account import GroupAccount
-from cenote_worker.supervisor.tree_account import TreeAccount
-from cenote_worker.zygote.usage import descendants
+from cenote_security.walls.cgroups import CgroupShare, ClientGroups, JailGroup
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.account.control_group import ControlGroupAccount
+from cenote_worker.supervisor.account.process_tree import ProcessTreeAccount
+from cenote_worker.zygote.processes import descendants
 
 MEMORY = 256 * 2**20
-UNLIMITED = Share(memory=1 << 50, tasks=4096, cpus=64)
+UNLIMITED = CgroupShare(memory=1 << 50, tasks=4096, cpus=64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +43,7 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
         with PythonRuntime(sandbox=policy) as runtime:
             runtime.core.start()
             account = _account(runtime)
-            if isinstance(account, TreeAccount):
+            if isinstance(account, ProcessTreeAccount):
                 _move(account._worker.warden, yardstick)
             limit = account._limit.total
             started = time.perf_counter()
@@ -57,12 +56,12 @@ def measure(groups: ClientGroups, limits: Limits, source: str) -> Overshoot:
     return Overshoot(limit=limit, peak=peak, reason=reason, seconds=seconds)
 
 
-def _account(runtime: PythonRuntime) -> GroupAccount | TreeAccount:
+def _account(runtime: PythonRuntime) -> ControlGroupAccount | ProcessTreeAccount:
     hosted = runtime.core.backend
     assert isinstance(hosted, HostedRuntime)
     assert hosted.supervisor is not None
     account = hosted.supervisor._account
-    assert isinstance(account, GroupAccount | TreeAccount)
+    assert isinstance(account, ControlGroupAccount | ProcessTreeAccount)
     return account
 
 

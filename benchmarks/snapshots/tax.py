@@ -19,8 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from cenote_worker.zygote.sharing import sharing
-from cenote_worker.zygote.snapshot_tax import Sample, SnapshotTax
+from cenote_worker.zygote.warden.snapshot_cost_monitor import ProcessSample, SnapshotTax, sharing
 
 Mode = Literal["no snapshot", "kept", "governed"]
 Work = Callable[[], object]
@@ -113,10 +112,10 @@ def _govern(live: int, copy: int) -> bool:
     return True
 
 
-def _sample(pid: int, elapsed: float) -> Sample:
+def _sample(pid: int, elapsed: float) -> ProcessSample:
     faults = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[7])
     _size, resident, of_files, *_rest = map(int, Path(f"/proc/{pid}/statm").read_text().split())
-    return Sample(elapsed=elapsed, faults=faults, resident=resident - of_files)
+    return ProcessSample(elapsed=elapsed, faults=faults, resident=resident - of_files)
 
 
 def _waited(pid: int) -> float:

@@ -8,16 +8,15 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.auditing import auditor_of
-from cenote.runtime.backends import named
-from cenote.runtime.core import RuntimeCore
+from cenote.runtime.core.auditing import auditor_of
+from cenote.runtime.core.backend import RetentionOptions
+from cenote.runtime.core.backends import named
+from cenote.runtime.core.runtime_core import RuntimeCore
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.faces.sync import PythonRuntime
 from cenote.runtime.remote.address import PORT, Destination, destination
-from cenote.runtime.remote.kept import Kept
-from cenote.runtime.sync import PythonRuntime
-from cenote_security.containment import weakness_of_joined
 from cenote_security.errors import UsageError, WeakerRuntimeError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import SandboxPolicy, weakness_of_joined
 from cenote_security.rules import SecurityChecker
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ class Platform:
         jail ends and its state is stored; the next call has it again. partial: join it without what cannot be given
         back of it, which IncompleteRestoreError names else. audit_patches: of this client; see PythonRuntime.
         """
-        kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
+        kept = RetentionOptions(durable=durable, hibernate_after=hibernate_after, partial=partial)
         return PythonRuntime.holding(
             self._started(name, sandbox, security_checker, attach, kept, audit_patches)
         )
@@ -151,7 +150,7 @@ class Platform:
         audit_patches: float = 0.0,
     ) -> AsyncPythonRuntime:
         """As `runtime`, for code that awaits."""
-        kept = Kept(durable=durable, hibernate_after=hibernate_after, partial=partial)
+        kept = RetentionOptions(durable=durable, hibernate_after=hibernate_after, partial=partial)
         core = await asyncio.to_thread(
             self._started, name, sandbox, security_checker, attach, kept, audit_patches
         )
@@ -203,8 +202,8 @@ class Platform:
 
     def teams(self) -> list[TeamStatus]:
         """All teams that the token's tenant has."""
-        from cenote.platform_team.reports import status_of
-        from cenote.runtime.remote.teams import TeamClient
+        from cenote.platform_team.team import status_of
+        from cenote.runtime.remote.team_client import TeamClient
 
         return [status_of(message) for message in self._ask(TeamClient(self._destination).all())]
 
@@ -228,7 +227,7 @@ class Platform:
         sandbox: SandboxPolicy | None,
         checker: SecurityChecker | None,
         attach: bool,
-        kept: Kept,
+        kept: RetentionOptions,
         audit_patches: float,
     ) -> RuntimeCore:
         if not isinstance(name, str) or not name:
@@ -260,7 +259,7 @@ def _checked(target: Destination | None) -> Destination:
 
 
 def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
-    from cenote_worker.wire.policies import from_message
+    from cenote_worker.wire.policies import to_policy
 
     states: tuple[State, ...] = ("starting", "ready", "lost", "hibernated")
     return RuntimeInfo(
@@ -268,7 +267,7 @@ def _runtime(message: platform_pb2.RuntimeDescription) -> RuntimeInfo:
         name=message.name,
         node=message.node,
         state=states[message.state] if message.state < len(states) else "lost",
-        policy=from_message(message.policy),
+        policy=to_policy(message.policy),
         created=message.created,
         clients=message.clients,
         steps=message.steps,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cenote.runtime.injectables import check_name
+from cenote.runtime.inject.injectables import check_name
 from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import UsageError

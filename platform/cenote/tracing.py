@@ -2,6 +2,9 @@
 
 Cenote uses the API alone. A program that traces has imported it and set a provider up, so whether it is among the
 loaded modules is the whole question where it is not.
+
+Names of spans and attributes are OpenTelemetry's for generative AI, and Cenote's own. The conventions for generative
+AI are marked as in development and have no release of their own: a later version of these names follows them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,51 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import Any, Final
 
-from cenote.trace_names import CONTENT_VARIABLE, CONVENTIONS, ERROR_TYPE
+CONVENTIONS: Final = "gen-ai/1.42.0"
+"""The version of the conventions that these names are from; each span's instrumentation scope has it."""
+
+CONTENT_VARIABLE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+"""`true` has prompts, answers, code, its names and results in spans. Without it, none of them is."""
+
+# Operations, which are the first word of a span's name.
+INVOKE_AGENT: Final = "invoke_agent"
+CHAT: Final = "chat"
+EXECUTE_TOOL: Final = "execute_tool"
+
+OPERATION: Final = "gen_ai.operation.name"
+AGENT_NAME: Final = "gen_ai.agent.name"
+MODEL: Final = "gen_ai.request.model"
+FINISH_REASONS: Final = "gen_ai.response.finish_reasons"
+INPUT_TOKENS: Final = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS: Final = "gen_ai.usage.output_tokens"
+TOOL_NAME: Final = "gen_ai.tool.name"
+TOOL_TYPE: Final = "gen_ai.tool.type"
+INPUT_MESSAGES: Final = "gen_ai.input.messages"
+OUTPUT_MESSAGES: Final = "gen_ai.output.messages"
+TOOL_ARGUMENTS: Final = "gen_ai.tool.call.arguments"
+TOOL_RESULT: Final = "gen_ai.tool.call.result"
+ERROR_TYPE: Final = "error.type"
+OTHER_ERROR: Final = "_OTHER"
+"""The value of ERROR_TYPE for what is none of the kinds that are known."""
+EXCEPTION_TYPE: Final = "exception.type"
+
+RUNTIME: Final = "cenote.runtime.name"
+STEP: Final = "cenote.step"
+AUTHOR: Final = "cenote.step.author"
+CAUSE: Final = "cenote.step.cause"
+OUTCOME: Final = "cenote.cell.outcome"
+CPU: Final = "cenote.cell.cpu_seconds"
+PEAK_MEMORY: Final = "cenote.cell.peak_memory"
+RERUN: Final = "cenote.rerun.count"
+REUSED: Final = "cenote.reuse.count"
+VARIABLE: Final = "cenote.variable"
+STOP_REASON: Final = "cenote.agent.stop_reason"
+STEPS: Final = "cenote.agent.steps"
+
+PATCH: Final = "cenote.patch"
+SHARE: Final = "cenote.share"
+"""Names of spans that the conventions have no operation for."""
+
 
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
@@ -25,7 +72,7 @@ MAX_CONTENT: Final = 64 * 2**10
 Attribute = str | int | float | bool | list[str]
 
 
-class Span:
+class TraceSpan:
     """Of one operation, from `begun` to `end`, which come from any thread. Without a provider it does nothing."""
 
     __slots__ = ("_span",)
@@ -75,7 +122,7 @@ class Span:
             yield
 
     @contextmanager
-    def whole(self) -> Iterator[Span]:
+    def whole(self) -> Iterator[TraceSpan]:
         """As `current`, and ended after it, with the kind of an exception that passes."""
         try:
             with self.current():
@@ -86,16 +133,16 @@ class Span:
         self.end()
 
 
-NO_SPAN: Final = Span()
+NO_SPAN: Final = TraceSpan()
 
 
-def begun(name: str, attributes: Mapping[str, Attribute | None]) -> Span:
+def begun(name: str, attributes: Mapping[str, Attribute | None]) -> TraceSpan:
     """A part of what is current in this context. Attributes that are None or empty are left out."""
     tracer = _tracer()
     if tracer is None:
         return NO_SPAN
     given = {key: value for key, value in attributes.items() if value is not None and value != ""}
-    return Span(tracer.start_span(name, attributes=given))
+    return TraceSpan(tracer.start_span(name, attributes=given))
 
 
 def current_trace() -> str:

@@ -9,8 +9,7 @@ from types import MappingProxyType
 from typing import Any, Final, Self
 
 from cenote_security.errors import UsageError
-from cenote_security.options import Options, about, option
-from cenote_security.size import Size, parse_size
+from cenote_security.options import Options, Size, about, option, parse_size
 
 TLS_PORT: Final = 443
 """The port of a destination that names none: there the name is checked against the handshake, at 80 it cannot be."""

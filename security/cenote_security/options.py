@@ -2,14 +2,17 @@
 
 Checks, JSON, its schema, command-line flags, messages and tables of documents are derived from that field. What
 pydantic needs to know lies in the field's metadata under pydantic's own names, so that it reads a definition as it
-stands; it is loaded when JSON is read or a schema is asked for. To make a default policy takes a microsecond for each
-option, and importing pydantic a tenth of a second, so a constructor checks without it.
+stands; it is loaded when JSON is read or a schema is asked for. To make a default policy takes a microsecond for
+each option, and importing pydantic a tenth of a second, so a constructor checks without it.
+
+Sizes in bytes are read as people write them: `"512MiB"`, `"1.5 GB"`.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -30,7 +33,31 @@ from typing import (
 from cenote_security.errors import UsageError
 from cenote_security.printable import shown_size
 from cenote_security.problems import Problems
-from cenote_security.size import Size, parse_size
+
+__all__ = ["Definition", "Option", "Options", "Size", "check_option", "definition", "definitions", "option"]
+
+
+Size = int | str
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_size(size: Size) -> int:
+    """Bytes in a size such as `2 * 2**30`, `"512MiB"` or `"1.5 GB"`.
+
+    Raises UsageError for anything else, negative numbers included.
+    """
+    if isinstance(size, int) and not isinstance(size, bool):
+        if size < 0:
+            raise UsageError(f"a size cannot be negative: {size}")
+        return size
+    match = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    if match is None or match[2].upper() not in _UNITS:
+        raise UsageError(f'not a size: {size!r}; write bytes as an int, or e.g. "512MiB", "2GB"')
+    return int(float(match[1]) * _UNITS[match[2].upper()])
+
 
 R = TypeVar("R")
 
@@ -470,8 +497,3 @@ def either(words: Sequence[str]) -> str:
     """`a, b or c`."""
     *others, last = words
     return f"{', '.join(others)} or {last}" if others else last
-
-
-__all__ = [
-    "Definition", "Option", "Options", "Size", "check_option", "definition", "definitions", "option",
-]  # fmt: skip

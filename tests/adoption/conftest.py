@@ -21,17 +21,17 @@ from tests.hosted.listening import Heard, NoHosts
 from tests.prepared import Prepared
 from tests.waiting import PATIENCE
 
-from cenote_worker.hosted.adoption import Entries, adopt
-from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
-from cenote_worker.hosted.kept_runtime import KeptRuntime
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.keeper.message import close_all
-from cenote_worker.results import OnError
-from cenote_worker.supervisor.host_line import HostHandler
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.descriptor_store.message import close_all
+from cenote_worker.execution.results import OnError
+from cenote_worker.runtime.handover.stored_log import StoredHandoverLog
+from cenote_worker.runtime.handover.takeover import Entries, adopt
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
+from cenote_worker.supervisor.account.worker_process import WorkerProcess, pid_of
+from cenote_worker.supervisor.channels.host_calls import HostHandler
 from cenote_worker.supervisor.start import start_ends
-from cenote_worker.supervisor.worker_process import WorkerProcess, pid_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -111,8 +111,8 @@ class Node:
     def __init__(self, folder: Path, until: ExitStack, supervising: Prepared) -> None:
         self.folder = folder
         self._supervising = supervising
-        ensure_keeper(folder, linger=5.0)
-        self.keeper = KeeperClient(folder)
+        ensure_store(folder, linger=5.0)
+        self.keeper = DescriptorStoreClient(folder)
         assert (
             [] == self.keeper.keys()
         )  # it has a client from now on: a jail may take longer to start than it lingers
@@ -140,11 +140,11 @@ class Node:
     def adopt(
         self,
         hosts: HostHandler | None = None,
-        keeping: Keeping = NOTHING_KEPT,
+        keeping: RuntimeStorage = NO_STORAGE,
         entries: Entries | None = None,
     ) -> HostedRuntime:
         """keeping: what the former process has kept of it. entries: see `adopt`."""
-        kept = KeptRuntime.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        kept = StoredHandoverLog.found(NAME, POLICY, self.keeper, SpareJails(self.keeper))
         equip = partial(keeping.equip, room=boundless, lives=True)
         runtime = adopt(NAME, POLICY, hosts or NoHosts(), kept, keeping.record_of(NAME), equip, entries)
         self._until.callback(runtime.close)
@@ -167,9 +167,9 @@ class Node:
         """Also between two cells, where signals that a program can handle wait for the next one."""
         os.kill(self.worker(), signal.SIGKILL)
 
-    def begin(self, keeping: Keeping) -> HostedRuntime:
+    def begin(self, keeping: RuntimeStorage) -> HostedRuntime:
         """One of which nothing is there but what is stored."""
-        kept = KeptRuntime.fresh(NAME, POLICY, self.keeper, SpareJails(self.keeper))
+        kept = StoredHandoverLog.fresh(NAME, POLICY, self.keeper, SpareJails(self.keeper))
         runtime = HostedRuntime(POLICY, NoHosts(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         self._until.callback(runtime.close)
         keeping.equip(runtime, boundless)

@@ -16,34 +16,32 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cenote.runtime.host_patcher import HOST_PATCHER
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.replay.patcher import HOST_PATCHER, apply_patch
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
-from cenote_worker.history.events import Declared
-from cenote_worker.hosted.adoption import adopt
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.keeping import NOTHING_KEPT, Keeping
-from cenote_worker.hosted.kept_runtime import KeptRuntime
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import admit_all
-from cenote_worker.hosted.patching import BuildRequest, PatchedStep, PatchRequest
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.visiting import visiting
-from cenote_worker.journal.file import JournalFile
-from cenote_worker.keeper.client import KeeperClient
-from cenote_worker.keeper.watch import KeeperWatch
-from cenote_worker.results import ExecutionResult, StreamName
-from cenote_worker.supervisor import parking
-from cenote_worker.supervisor.host_line import HostCall, HostLine
-from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, DescriptorStoreWatch
+from cenote_worker.execution.results import ExecutionResult, StreamName
+from cenote_worker.history.events import ArtifactDeclared
+from cenote_worker.record.journal import JournalFile
+from cenote_worker.runtime.handover.stored_log import StoredHandoverLog
+from cenote_worker.runtime.handover.takeover import adopt
+from cenote_worker.runtime.injection import Injection
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.patch_jobs import BuildRequest, PatchedStep, PatchRequest
+from cenote_worker.runtime.recorder import admit_all
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.branches import temporary_rollback
+from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
+from cenote_worker.supervisor import worker_failover
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
+from cenote_worker.supervisor.jail_handle import JailEnds
 from cenote_worker.supervisor.requests import Outcome
-from cenote_worker.tenancy.books import Books
+from cenote_worker.tenancy.audit_events import EventBuffer
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
-from cenote_worker.tenancy.trail import Trail
+from cenote_worker.tenancy.usage import RuntimeUsage
+from cenote_worker.transport.content import Content
 
 POLICY = SandboxPolicy(preload=(), output=200_000)
 NAME = "adopted"
@@ -51,7 +49,7 @@ JAIL = f"runtime/{NAME}/jail/1"
 """Where its first jail is kept."""
 
 TOKEN = "a-token"
-BOOKS = Books("acme", NAME, POLICY, Trail("victim"), MachineQuotas(), lambda _tenant: 0)
+BOOKS = RuntimeUsage("acme", NAME, POLICY, EventBuffer("victim"), MachineQuotas(), lambda _tenant: 0)
 
 IDLE = "TESTS_IDLE_SECONDS"
 """In the environment: after how many seconds a worker is ended that has nothing to do."""
@@ -60,7 +58,7 @@ IDLE = "TESTS_IDLE_SECONDS"
 class SpareJails:
     """Takes jails that another process has started and put into the keeper."""
 
-    def __init__(self, keeper: KeeperClient) -> None:
+    def __init__(self, keeper: DescriptorStoreClient) -> None:
         self._keeper = keeper
 
     def __call__(self, _policy: SandboxPolicy) -> JailEnds:
@@ -112,7 +110,7 @@ class Reports:
 class Silent:
     """A HostHandler that says which calls it gets, and answers none."""
 
-    def call(self, _line: HostLine, call: HostCall) -> None:
+    def call(self, _line: HostCallChannel, call: HostCall) -> None:
         call.close()
         Reports("host").say(called=call.target)
 
@@ -150,14 +148,14 @@ def offer(name: str) -> Injection:
     return Injection(values=values, names=(name,), hosts=(target,), client="a client")
 
 
-def stored(folder: Path) -> Keeping:
+def stored(folder: Path) -> RuntimeStorage:
     """Of a runtime that is durable, with all that is known of it in a folder."""
-    return Keeping(store=str(folder), records=str(folder), durable=True)
+    return RuntimeStorage(store=str(folder), records=str(folder), durable=True)
 
 
-def recorded(folder: Path) -> Keeping:
+def recorded(folder: Path) -> RuntimeStorage:
     """Of one whose steps alone are kept."""
-    return Keeping(records=str(folder))
+    return RuntimeStorage(records=str(folder))
 
 
 def boundless(_size: int) -> AbstractContextManager[None]:
@@ -171,11 +169,11 @@ def stuck(_size: int) -> AbstractContextManager[None]:
     raise AssertionError("unreachable")
 
 
-def fresh(keeper: KeeperClient, dies: str) -> KeptRuntime:
+def fresh(keeper: DescriptorStoreClient, dies: str) -> StoredHandoverLog:
     file = DyingFile.create()
     file.at = dies
     keeper.put(f"runtime/{NAME}/journal", b"", [file.descriptor])
-    return KeptRuntime(NAME, POLICY, keeper, file, SpareJails(keeper))
+    return StoredHandoverLog(NAME, POLICY, keeper, file, SpareJails(keeper))
 
 
 def main(folder: str, how: str, dies: str) -> None:
@@ -183,14 +181,14 @@ def main(folder: str, how: str, dies: str) -> None:
     never gets to store anything. dies: see DyingFile.
     """
     if IDLE in os.environ:
-        parking.IDLE_SECONDS = float(os.environ[IDLE])
-    keeper = KeeperClient(Path(folder))
-    watch, store = KeeperWatch(Path(folder)), Path(folder) / "store"
+        worker_failover.IDLE_SECONDS = float(os.environ[IDLE])
+    keeper = DescriptorStoreClient(Path(folder))
+    watch, store = DescriptorStoreWatch(Path(folder)), Path(folder) / "store"
     if how == "adopt":
-        kept = KeptRuntime.found(NAME, POLICY, keeper, SpareJails(keeper))
+        kept = StoredHandoverLog.found(NAME, POLICY, keeper, SpareJails(keeper))
         runtime = adopt(NAME, POLICY, Silent(), kept)
     else:
-        keeping = {"fresh": NOTHING_KEPT, "recorded": recorded(store)}.get(how, stored(store))
+        keeping = {"fresh": NO_STORAGE, "recorded": recorded(store)}.get(how, stored(store))
         kept = fresh(keeper, dies)
         runtime = HostedRuntime(POLICY, Silent(), kept.start_jail, NAME, kept, keeping.record_of(NAME))
         keeping.equip(runtime, stuck if how == "stuck" else boundless)
@@ -237,13 +235,13 @@ def obey(runtime: HostedRuntime, command: dict[str, Any], listener: Reports) -> 
             work = partial(apply_patch, runtime, request)
             runtime.patches.apply(work, listener, key, listener.progress, admit_all)
         case "declare":
-            HOST_PATCHER.declare(runtime, [Declared(**each) for each in command["units"]])
+            HOST_PATCHER.declare(runtime, [ArtifactDeclared(**each) for each in command["units"]])
             listener.say(done="declared")
         case "build":
             work = partial(HOST_PATCHER.build, runtime, BuildRequest(test_seconds=60))
             runtime.patches.apply(work, listener, key, listener.progress, admit_all)
         case "visit":
-            with visiting(runtime, command["to"]):
+            with temporary_rollback(runtime, command["to"]):
                 listener.say(visiting=True)
                 sys.stdin.read()
         case "status":

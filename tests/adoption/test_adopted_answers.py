@@ -8,7 +8,7 @@ from tests.adoption.supervising import JAIL, stored
 from tests.hosted.listening import Heard
 
 from cenote_security.errors import OutcomeUnknownError
-from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.runtime.keyed_requests import RequestKey
 
 COUNTS = "x = globals().get('x', 0) + 1; print('ran', x)\nx"
 

@@ -11,9 +11,9 @@ from tests.adoption.conftest import Node, Victim, value
 from tests.hosted.listening import Heard
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
 
 CELLS = 120
 KILLS = 3

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.adoption.conftest import Node, Victim, value
 from tests.hosted.listening import PATIENCE, Heard
 
-from cenote_worker.hosted.rehearsal import Rehearsal, RehearsalRequest, put_in
-from cenote_worker.results import Built
+from cenote_worker.execution.results import Built
+from cenote_worker.runtime.scratch_runtime import Rehearsal, RehearsalRequest, put_in
 
 CELLS = (
     "def rate(): return 1",

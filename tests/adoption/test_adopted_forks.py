@@ -10,11 +10,11 @@ from tests.adoption.supervising import NAME, POLICY, SpareJails
 from tests.hosted.listening import NoHosts
 
 from cenote_security.errors import UnknownRuntimeError
-from cenote_worker.hosted.adoption import adopt
-from cenote_worker.hosted.branching import ForkOrder, copied
-from cenote_worker.hosted.keeping import NOTHING_KEPT
-from cenote_worker.hosted.kept_runtime import KeptRuntime
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.handover.stored_log import StoredHandoverLog
+from cenote_worker.runtime.handover.takeover import adopt
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.branches import ForkOrder, copied
+from cenote_worker.runtime.state.storage import NO_STORAGE
 
 BRANCH = "branch"
 
@@ -42,22 +42,22 @@ def test_a_branch_is_taken_over(node: Node) -> None:
     for _ in range(2):
         node.spare()
     with ExitStack() as until:
-        parent = node.begin(NOTHING_KEPT)
+        parent = node.begin(NO_STORAGE)
         for code in ("x = [1]", "x.append(2)"):
             value(parent, code)
-        kept = KeptRuntime.fresh(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        kept = StoredHandoverLog.fresh(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
         with copied(parent, ForkOrder()) as copy:
             branch = copy.runtime(NoHosts(), name=BRANCH, start=kept.start_jail, legacy=kept)
             until.callback(branch.close)
             branch.start()
         assert branch.hand_over()
-        found = KeptRuntime.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+        found = StoredHandoverLog.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
         heir: HostedRuntime = adopt(BRANCH, POLICY, NoHosts(), found)
         until.callback(heir.close)
         assert (2, 2) == (heir.step, heir.head)
         assert ("[1, 2]", 3) == (value(heir, "x"), heir.step)
         heir.close()
         with pytest.raises(UnknownRuntimeError):
-            KeptRuntime.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
+            StoredHandoverLog.found(BRANCH, POLICY, node.keeper, SpareJails(node.keeper))
         assert "[1, 2]" == value(parent, "x")
     assert NAME == parent.name

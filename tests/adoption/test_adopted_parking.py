@@ -10,8 +10,8 @@ from tests.adoption.supervising import IDLE
 from tests.hosted.listening import Heard
 from tests.waiting import until
 
-from cenote_worker.results import Rollback
-from cenote_worker.supervisor import parking
+from cenote_worker.execution.results import Rollback
+from cenote_worker.supervisor import worker_failover
 
 
 @pytest.fixture(autouse=True)
@@ -53,7 +53,7 @@ def test_it_is_handed_over(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, whatever the warden was asked meanwhile."""
     victim = parked(node, "x = 41")
     victim.kill()
-    monkeypatch.setattr(parking, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_failover, "IDLE_SECONDS", 0.0)
     first = node.adopt()
     assert "41" == value(first, "x")
     until(first.hand_over)

@@ -11,13 +11,13 @@ from tests.adoption.supervising import JAIL, recorded, replaced
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import PATIENCE
 
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.replay.patcher import apply_patch
 from cenote_security.errors import OutcomeUnknownError
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.listeners import admit_all
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import Patched, SnapshotInfo
-from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.execution.results import Patched, SnapshotInfo
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.recorder import admit_all
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
 
 CELLS = (
     "n, log = 1, []",
@@ -142,7 +142,7 @@ class Called(NoHosts):
     def __init__(self) -> None:
         self.targets: list[str] = []
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         self.targets.append(call.target)
         super().call(line, call)
 

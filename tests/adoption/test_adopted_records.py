@@ -6,12 +6,12 @@ import pytest
 from tests.adoption.conftest import Node, Victim, join, value
 from tests.adoption.supervising import JAIL, NAME, replaced, stored
 
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.replay.patcher import apply_patch
 from cenote_worker.checkpoints.store import CheckpointStore
-from cenote_worker.content import INLINE_LIMIT
-from cenote_worker.hosted.patching import PatchWatch
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import Patched
+from cenote_worker.execution.results import Patched
+from cenote_worker.runtime.patch_jobs import PatchWatch
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.transport.content import INLINE_LIMIT
 
 COUNT = "import time\nfor i in range(40):\n    print(i)\n    time.sleep(0.01)\nx += 1\nx"
 

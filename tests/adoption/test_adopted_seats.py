@@ -7,9 +7,9 @@ from queue import SimpleQueue
 from tests.adoption.conftest import Node, join, value
 from tests.waiting import PATIENCE
 
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import JailStatus
+from cenote_worker.execution.results import JailStatus
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
 
 SLOW = "print('begun')\nimport time\ntime.sleep(60)"
 

@@ -7,10 +7,10 @@ from tests.adoption.conftest import Node, Victim, value
 from tests.hosted.listening import Heard
 
 from cenote_security.errors import NotKeptError
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import Rollback
-from cenote_worker.supervisor.edge import KeptReply
+from cenote_worker.execution.results import Rollback
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.frame_parser import KeptReply
 from cenote_worker.supervisor.requests import Outcome
 
 

@@ -30,21 +30,20 @@ from cenote_security.errors import (
 )
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import NotDurableError
-from cenote_worker.content import Content
-from cenote_worker.hosted.kept_runtime import KeptRuntime
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.noted import MAX_TIMES
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.keeper.client import KeeperClient, connect
-from cenote_worker.keeper.message import close_all
-from cenote_worker.results import ExecutionResult, Patched
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.edge import DoneReply
-from cenote_worker.supervisor.host_line import HostCall, HostLine
-from cenote_worker.tenancy.books import Books
-from cenote_worker.tenancy.deeds import CellDeed
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, connect
+from cenote_worker.descriptor_store.message import close_all
+from cenote_worker.execution.results import ExecutionResult, Patched
+from cenote_worker.runtime.handover.stored_log import StoredHandoverLog
+from cenote_worker.runtime.injection_log import MAX_TIMES
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.frame_parser import DoneReply
+from cenote_worker.tenancy.audit_events import CellAuditEvent, EventBuffer
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
-from cenote_worker.tenancy.trail import Trail
+from cenote_worker.tenancy.usage import RuntimeUsage
+from cenote_worker.transport.content import Content
 
 COUNT = "import time\nfor i in range(60):\n    print(i)\n    time.sleep(0.01)\n'done'"
 NUMB = """import os, signal
@@ -102,14 +101,14 @@ def test_the_running_cell_goes_on(node: Node) -> None:
     assert 1 == result.step
 
 
-def told_deeds(trail: Trail) -> list[tuple[str, str, str, str]]:
+def told_deeds(trail: EventBuffer) -> list[tuple[str, str, str, str]]:
     """First line, token, error and state of each cell on record."""
-    deeds = [deed for deed in trail.read().deeds if isinstance(deed, CellDeed)]
+    deeds = [deed for deed in trail.read().deeds if isinstance(deed, CellAuditEvent)]
     return [(deed.code.first_line, deed.token, deed.error, deed.state) for deed in deeds]
 
 
-def books(trail: Trail) -> Books:
-    return Books("acme", NAME, POLICY, trail, MachineQuotas(), lambda _tenant: 0)
+def books(trail: EventBuffer) -> RuntimeUsage:
+    return RuntimeUsage("acme", NAME, POLICY, trail, MachineQuotas(), lambda _tenant: 0)
 
 
 def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
@@ -119,7 +118,7 @@ def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
         ("rollback", NUMB + "\n1 / 0", "rolled_back"),
         ("keep", NUMB + "\nos.kill(os.getpid(), 9)", "rolled_back"),
     ):
-        trail = Trail("heir")
+        trail = EventBuffer("heir")
         victim = node.victim()
         victim.execute("x = 1", "first")
         assert victim.value("first") is None
@@ -138,7 +137,7 @@ def test_the_cell_that_was_taken_over_is_on_record(node: Node) -> None:
 
 def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
     """It ran, and nobody will ever know what it came to."""
-    trail = Trail("heir")
+    trail = EventBuffer("heir")
     victim = node.victim()
     victim.execute(NUMB, "cell")
     victim.heard("cell", "begun")
@@ -151,7 +150,7 @@ def test_a_cell_whose_jail_vanished_is_on_record(node: Node) -> None:
 
 def test_what_could_not_be_stored_is_told_by_the_successor(node: Node) -> None:
     """The result of a cell, and of what has none: that it was done, and why it is not durable."""
-    kept = KeptRuntime.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    kept = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
     result = ExecutionResult(success=True, value="7", step=3)
     kept.settled("cell", NotDurableError(result, "No space left"))
     kept.settled("injection", NotDurableError(None, "No space left"))
@@ -425,7 +424,7 @@ def test_host_calls_behind_a_return_to_before_the_first_function(node: Node) -> 
 
 
 class Answering(NoHosts):
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         call.close()
         line.answer(call.id, Content.pack([pickle.dumps("answered")]))
 
@@ -482,7 +481,7 @@ def test_nothing_is_left_when_it_is_closed(node: Node) -> None:
 
 def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -> None:
     """The end of its jail is heard after it was closed, when another runtime may have its name and its places."""
-    former = KeptRuntime.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
+    former = StoredHandoverLog.fresh(NAME, POLICY, node.keeper, SpareJails(node.keeper))
     node.spare()
     jail = former.start_jail(POLICY, None, None)
     former.hold(injection := gift("gift", 5))
@@ -491,7 +490,7 @@ def test_a_closed_runtime_takes_nothing_of_a_later_one_of_its_name(node: Node) -
     later.tell("inject", "other", name="other", value=1, size=10)
     assert "DoneReply" == later.value("other")
     kept = node.keeper.keys()
-    jail.end(Death(reason="closed"))
+    jail.end(JailExit(reason="closed"))
     until(lambda: jail.death)
     heard = threading.Event()
     jail._reactor.call_soon(heard.set)  # where it is told that it has ended
@@ -545,14 +544,14 @@ def test_a_process_that_lives_keeps_its_runtime(node: Node) -> None:
 def test_a_jail_in_gvisor_is_refused(node: Node) -> None:
     """It could not be taken over: that is said before there is one, not when it is lost."""
     with pytest.raises(UnavailableError, match="gVisor"):
-        KeptRuntime.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
+        StoredHandoverLog.fresh("other", SandboxPolicy(isolation="gvisor"), node.keeper)
     assert [] == node.keeper.keys()
 
 
 def test_where_nothing_can_be_kept_nothing_is_left(tmp_path: Path) -> None:
     """Not even the journal's memory, in a process that serves runtimes for months."""
     with all_closed(MEMORY), pytest.raises(UnavailableError):
-        KeptRuntime.fresh("other", POLICY, KeeperClient(tmp_path))
+        StoredHandoverLog.fresh("other", POLICY, DescriptorStoreClient(tmp_path))
 
 
 def test_an_idle_runtime_is_handed_over(node: Node) -> None:

@@ -15,13 +15,13 @@ from tests.waiting import PATIENCE
 from cenote_proto.v1 import jail_pb2, journal_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
 from cenote_security.errors import ProtocolViolation, UnavailableError
-from cenote_worker.frames import send_packet
-from cenote_worker.journal.file import JournalFile, entries_of
-from cenote_worker.keeper.message import close_all
-from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor.edge import DoneReply, ReplyEvent, SurveyedReply
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
+from cenote_worker.descriptor_store.message import close_all
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.record.journal import JournalFile, entries_of
+from cenote_worker.supervisor.frame_parser import DoneReply, ReplyEvent, SurveyedReply
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.protocol import JailConversation, Phase, RequestKind, RequestLost
+from cenote_worker.transport.packets import send_packet
 
 
 def rewrite(node: Node, change: Callable[[list[JournalEntry]], Iterable[JournalEntry]]) -> None:
@@ -67,10 +67,10 @@ def test_a_request_that_did_leave_gets_its_answer(node: Node) -> None:
     assert "1" == value(runtime, "x")
 
 
-def conversation() -> Conversation:
+def conversation() -> JailConversation:
     """One of a successor, in doubt about request 7."""
-    taken_up = Conversation()
-    taken_up.take_up(7, Ask.DELETE, ready=True)
+    taken_up = JailConversation()
+    taken_up.take_up(7, RequestKind.DELETE, ready=True)
     assert 8 == taken_up.probe()
     return taken_up
 
@@ -86,14 +86,14 @@ def done(number: int) -> ReplyEvent:
 def test_the_order_of_the_answers_says_what_was_sent() -> None:
     """The jail answers in order: an answer to the later question means that the earlier one never came."""
     lost = conversation()
-    assert NeverLeft(("a",), 3) == lost.hear(surveyed(8))
+    assert RequestLost(("a",), 3) == lost.hear(surveyed(8))
     assert Phase.IDLE is lost.phase
     sent = conversation()
     assert DoneReply() == sent.hear(done(7))
     assert Phase.BUSY is sent.phase
     assert sent.hear(surveyed(8)) is None
     assert Phase.IDLE is sent.phase
-    assert 9 == sent.ask(Ask.EXECUTE) == lost.ask(Ask.EXECUTE)
+    assert 9 == sent.ask(RequestKind.EXECUTE) == lost.ask(RequestKind.EXECUTE)
 
 
 def test_a_jail_that_was_not_filled_yet_is_started_anew(node: Node) -> None:
@@ -135,20 +135,20 @@ def test_a_question_whose_hearer_died_is_asked_again() -> None:
     assert 9 == asked.probe()
     assert asked.hear(surveyed(8)) is None
     assert Phase.BUSY is asked.phase
-    assert NeverLeft(("a",), 3) == asked.hear(surveyed(9))
+    assert RequestLost(("a",), 3) == asked.hear(surveyed(9))
 
 
 def test_an_answer_to_a_former_supervisor_is_none_to_the_next() -> None:
     """Two died in a row: the question of each is answered, also when whoever asked last has gone on since."""
-    second = Conversation()
-    second.take_up(7, Ask.EXECUTE, ready=True, asked=200)
+    second = JailConversation()
+    second.take_up(7, RequestKind.EXECUTE, ready=True, asked=200)
     assert 201 == second.probe(200)
     assert second.hear(surveyed(101)) is None
     assert Phase.BUSY is second.phase
-    assert NeverLeft(("a",), 3) == second.hear(surveyed(201))
-    third = Conversation()
+    assert RequestLost(("a",), 3) == second.hear(surveyed(201))
+    third = JailConversation()
     third.take_up(7, None, ready=True, asked=200)  # the second had its answer, and not that to its question
-    assert 8 == third.ask(Ask.DELETE)
+    assert 8 == third.ask(RequestKind.DELETE)
     assert third.hear(surveyed(101)) is None
     assert DoneReply() == third.hear(done(8))
     assert third.hear(surveyed(200)) is None
@@ -183,8 +183,8 @@ def test_two_supervisors_in_a_row_that_ask_are_told_apart(node: Node) -> None:
 
 def test_an_answer_to_a_former_try_counts_for_nothing() -> None:
     """A rollback is asked for again by each successor; the worker may answer what was behind the one before."""
-    taken_up = Conversation()
-    taken_up.take_up(7, Ask.ROLLBACK, ready=True)
+    taken_up = JailConversation()
+    taken_up.take_up(7, RequestKind.ROLLBACK, ready=True)
     assert (8, 9) == (taken_up.again(), taken_up.again())
     assert [None, None] == [taken_up.hear(surveyed(number)) for number in (7, 8)]
     assert Phase.BUSY is taken_up.phase

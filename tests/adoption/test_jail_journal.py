@@ -12,17 +12,16 @@ from tests.hosted.listening import Heard, NoHosts
 
 from cenote_proto.v1 import jail_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
-from cenote_security.sealed import SealedMemory
-from cenote_worker.frames import send_packet
-from cenote_worker.journal.file import JournalFile
-from cenote_worker.journal.jail_journal import JailJournal
-from cenote_worker.journal.journal import TIDY_SIZE, Journal
-from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor.account import Baseline
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.host_line import HostCall, HostLine
-from cenote_worker.supervisor.protocol import Ask
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.record.jail_journal import JailJournal
+from cenote_worker.record.journal import TIDY_SIZE, Journal, JournalFile
+from cenote_worker.supervisor.account.jail_account import UsageBaseline
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.requests import JailRequest
+from cenote_worker.transport.packets import send_packet
 
 LIMIT = 100_000
 
@@ -57,8 +56,8 @@ def print_from(jail: socket.socket, text: str) -> None:
 
 
 def ask(chronicle: JailJournal) -> None:
-    request = JailRequest(Ask.EXECUTE, jail_pb2.Request(), Heard(), key="k", step=1)
-    chronicle.asked(1, request, 0.0, Baseline())
+    request = JailRequest(RequestKind.EXECUTE, jail_pb2.Request(), Heard(), key="k", step=1)
+    chronicle.asked(1, request, 0.0, UsageBaseline())
 
 
 def drain(chronicle: JailJournal, sock: socket.socket) -> None:
@@ -111,7 +110,7 @@ def test_a_later_jail_is_not_mixed_up_with_the_former() -> None:
     later = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
     ask(later)
     former.printed("stdout", "last words")
-    former.ended(Death(reason="killed"))
+    former.ended(JailExit(reason="killed"))
     story = journal.story()
     assert story.current.request is not None
     assert ((0, []), None) == (story.current.request.printed.after(0), story.current.ended)
@@ -219,7 +218,7 @@ def test_host_calls_that_nobody_waits_for_leave_nothing() -> None:
     sock, jail = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     journal = journal_over(JournalFile.create())
     chronicle = JailJournal(journal, journal.begin(None), LIMIT, lambda: None)
-    line = HostLine(sock, NoAnswers(), LIMIT, log=chronicle)
+    line = HostCallChannel(sock, NoAnswers(), LIMIT, log=chronicle)
     for number in range(1, 101):
         called, cancelled = jail_pb2.HostRequest(), jail_pb2.HostRequest()
         called.call.id = cancelled.cancel.id = number
@@ -254,7 +253,7 @@ def test_a_journal_of_host_calls_alone_is_written_anew() -> None:
 class NoAnswers(NoHosts):
     """A HostHandler that carries nothing out."""
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         call.close()
 
 

@@ -11,7 +11,7 @@ from tests.adoption.conftest import Node, Victim, value
 from tests.hosted.listening import Heard
 from tests.waiting import PATIENCE
 
-from cenote_worker.hosted.keyed_call import RequestKey
+from cenote_worker.runtime.keyed_requests import RequestKey
 
 KILLS = 6
 CELLS = 3000

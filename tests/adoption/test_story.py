@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from cenote_proto.v1 import jail_pb2, journal_pb2, runtime_pb2
 from cenote_proto.v1.journal_pb2 import JournalEntry
-from cenote_worker.journal.file import JournalFile, entries_of
-from cenote_worker.journal.jail_story import JailStory, Request
-from cenote_worker.journal.story import MAX_OUTCOMES, Story
+from cenote_worker.record.journal import JournalFile, entries_of
+from cenote_worker.record.journal_replay import MAX_OUTCOMES, JailReplay, JournalReplay, ReplayedRequest
 
 LIMIT = 200_000
 
@@ -109,7 +108,7 @@ OF_JAILS = st.one_of(
 ENTRIES = st.one_of(OF_JAILS, OF_JAILS.map(of_aside), st.sampled_from([SET_ASIDE, TAKEN_BACK]))
 
 
-def told(story: Story) -> object:
+def told(story: JournalReplay) -> object:
     """Everything that a successor goes by, comparable."""
     return (
         dict(story.forgotten),
@@ -122,7 +121,7 @@ def told(story: Story) -> object:
     )
 
 
-def told_jail(jail: JailStory) -> object:
+def told_jail(jail: JailReplay) -> object:
     return (
         [(key, told_request(each)) for key, each in jail.held.items()],
         jail.jail.SerializeToString(),
@@ -133,7 +132,7 @@ def told_jail(jail: JailStory) -> object:
     )
 
 
-def told_request(request: Request) -> object:
+def told_request(request: ReplayedRequest) -> object:
     return (
         request.asked.SerializeToString(),
         request.sent,
@@ -146,7 +145,7 @@ def told_request(request: Request) -> object:
 
 def test_a_cell_under_way_is_told_as_it_stands() -> None:
     """What was sent, what it printed, and that it has no answer yet."""
-    story = Story.of([began(1), READY, TAKEN, asked(1), SENT, output("a"), TAKEN, output("b")], LIMIT)
+    story = JournalReplay.of([began(1), READY, TAKEN, asked(1), SENT, output("a"), TAKEN, output("b")], LIMIT)
     assert story.current.request is not None
     assert (0, [("stdout", "ab")]) == story.current.request.printed.after(0)
     assert (True, False) == (story.current.request.sent, story.current.request.answered)
@@ -155,14 +154,14 @@ def test_a_cell_under_way_is_told_as_it_stands() -> None:
 
 def test_an_answer_without_an_outcome_is_kept_for_the_successor() -> None:
     """It was taken from the socket, and nobody has heard of it."""
-    story = Story.of([began(1), READY, TAKEN, asked(1), SENT, replied(1), TAKEN], LIMIT)
+    story = JournalReplay.of([began(1), READY, TAKEN, asked(1), SENT, replied(1), TAKEN], LIMIT)
     assert story.current.request is not None
     assert (True, 1) == (story.current.request.answered, len(story.current.request.packets))
 
 
 def test_an_outcome_keeps_the_output_of_its_cell() -> None:
     """Whoever joins late gets both."""
-    story = Story.of([began(1), READY, TAKEN, *cell(1, "k", ["a", "b"])], LIMIT)
+    story = JournalReplay.of([began(1), READY, TAKEN, *cell(1, "k", ["a", "b"])], LIMIT)
     assert story.current.request is None
     assert (0, [("stdout", "ab")]) == story.outcomes["k"].printed.after(0)
     assert 1 == story.steps
@@ -171,15 +170,15 @@ def test_an_outcome_keeps_the_output_of_its_cell() -> None:
 def test_an_atomic_cell_moves_the_head_when_its_state_is_kept() -> None:
     """Answered, it may have to be undone: whoever comes then goes back to where it began, and its output stays."""
     begun = [began(1), READY, TAKEN, *cell(1, "k", []), atomic(2, "a"), SENT, output("x"), TAKEN]
-    answered = Story.of([*begun, replied(2), TAKEN], LIMIT)
+    answered = JournalReplay.of([*begun, replied(2), TAKEN], LIMIT)
     assert (1, True) == (
         answered.current.jail.head,
         answered.current.request and answered.current.request.answered,
     )
-    undone = Story.of([*begun, replied(2), TAKEN, undoing(2, "a")], LIMIT)
+    undone = JournalReplay.of([*begun, replied(2), TAKEN, undoing(2, "a")], LIMIT)
     assert undone.current.request is not None
     assert (1, (0, [("stdout", "x")])) == (undone.current.jail.head, undone.current.request.printed.after(0))
-    assert 2 == Story.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).current.jail.head
+    assert 2 == JournalReplay.of([*begun, replied(2), TAKEN, settled("a", 2)], LIMIT).current.jail.head
 
 
 def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_requests() -> None:
@@ -188,39 +187,39 @@ def test_answers_that_wait_for_their_state_to_be_stored_are_kept_behind_other_re
     for number, key in ((1, "a"), (2, "b")):
         begun += [asked(number, key), SENT, output(key), TAKEN, replied(number), TAKEN]
     begun += [asked(3, ""), SENT]
-    story = Story.of(begun, LIMIT)
+    story = JournalReplay.of(begun, LIMIT)
     assert ["a", "b"] == list(story.current.held)
     assert story.current.request is not None
     assert (3, "") == (story.current.request.asked.number, story.current.request.asked.key)
-    later = Story.of([*begun, settled("a", 1)], LIMIT)
+    later = JournalReplay.of([*begun, settled("a", 1)], LIMIT)
     assert (["b"], ["a"]) == (list(later.current.held), list(later.outcomes))
     assert (0, [("stdout", "a")]) == later.outcomes["a"].printed.after(0)
     for end in (began(2), JournalEntry(ended=journal_pb2.Ended(reason="exit"))):
-        gone = Story.of([*begun, end], LIMIT)
+        gone = JournalReplay.of([*begun, end], LIMIT)
         assert ([], {"a": 1, "b": 2}) == (list(gone.current.held), dict(gone.forgotten))
 
 
 def test_a_patch_is_under_way_until_its_key_is_settled() -> None:
     """Whatever else comes to an end meanwhile."""
     begun = [began(1), READY, TAKEN, patch("p"), *cell(3, "k", [])]
-    story = Story.of(begun, LIMIT)
+    story = JournalReplay.of(begun, LIMIT)
     assert story.patch is not None
     assert (1, 2) == (story.patch.head, story.patch.steps)
-    assert Story.of([*begun, settled("p", 0)], LIMIT).patch is None
+    assert JournalReplay.of([*begun, settled("p", 0)], LIMIT).patch is None
 
 
 def test_a_jail_that_waits_is_gone_on_with_until_the_patch_is_settled() -> None:
     """What is heard of it meanwhile counts; of what ran in the later one it is known that it did."""
     begun = [began(1), READY, TAKEN, *cell(1, "k", []), patch("p"), SET_ASIDE, began(2), READY, TAKEN]
     begun += [asked(3, "other"), of_aside(JournalEntry(moved=journal_pb2.Moved(step=1, reason="exit")))]
-    back = Story.of([*begun, TAKEN_BACK], LIMIT)
+    back = JournalReplay.of([*begun, TAKEN_BACK], LIMIT)
     assert back.patch is not None
     assert (1, 3, True) == (back.current.jail.jail, back.steps, back.patch.intact)
     assert ({"other": 3}, "exit") == (
         dict(back.forgotten),
         back.current.setback and back.current.setback.reason,
     )
-    stays = Story.of([*begun, replied(3), settled("p", 0), of_aside(began(9))], LIMIT)
+    stays = JournalReplay.of([*begun, replied(3), settled("p", 0), of_aside(began(9))], LIMIT)
     assert (2, None, None) == (stays.current.jail.jail, stays.aside, stays.patch)
     assert "other" == (stays.current.request and stays.current.request.asked.key)
 
@@ -229,7 +228,7 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
     """What belonged to the former jail is forgotten; outcomes and injections are the runtime's."""
     accepted = JournalEntry(accepted=journal_pb2.Accepted(injection=3))
     former = [began(1), READY, TAKEN, accepted, *cell(1, "k", []), asked(2), SENT, output("x")]
-    story = Story.of([*former, began(2)], LIMIT)
+    story = JournalReplay.of([*former, began(2)], LIMIT)
     assert (None, None, False, False, 2) == (
         story.current.ended,
         story.current.request,
@@ -246,8 +245,8 @@ def test_a_fresh_jail_begins_with_nothing_under_way() -> None:
 def test_retelling_tells_the_same(entries: list[JournalEntry]) -> None:
     """A journal that is written anew leaves its runtime as the long one did."""
     started = [each for entry in entries for each in ([entry, began(2)] if entry is SET_ASIDE else [entry])]
-    story = Story.of([began(1), *started, TAKEN, of_aside(TAKEN)], LIMIT)
-    assert told(story) == told(Story.of(story.retold(), LIMIT))
+    story = JournalReplay.of([began(1), *started, TAKEN, of_aside(TAKEN)], LIMIT)
+    assert told(story) == told(JournalReplay.of(story.retold(), LIMIT))
 
 
 @given(st.lists(ENTRIES, max_size=12), st.data())
@@ -264,7 +263,7 @@ def test_any_prefix_of_the_bytes_is_an_earlier_state(
     kept = list(entries_of(whole[:cut]))
     assert entries[: len(kept)] == kept
     assert (len(kept) == len(entries)) == (cut == len(whole))
-    told(Story.of(kept, LIMIT))
+    told(JournalReplay.of(kept, LIMIT))
 
 
 def test_a_torn_entry_is_cut_off() -> None:
@@ -280,7 +279,7 @@ def test_a_torn_entry_is_cut_off() -> None:
 
 def test_what_is_told_is_bounded() -> None:
     """A program that prints for ever, and clients that never stop, fill no memory."""
-    story = Story(LIMIT)
+    story = JournalReplay(LIMIT)
     story.follow(began(1))
     for number in range(1, 3000):
         for entry in cell(number, f"k{number}", ["x" * 4000]):
@@ -295,19 +294,19 @@ def test_what_is_told_is_bounded() -> None:
 
 def test_keys_without_outcomes_take_one_entry() -> None:
     """Writing a journal anew, and reading it, holds up all runtimes of a process; there may be ten thousand keys."""
-    story = Story(LIMIT)
+    story = JournalReplay(LIMIT)
     story.follow(began(1))
     for number in range(1, 3 * MAX_OUTCOMES):
         for entry in cell(number, f"k{number}", []):
             story.follow(entry)
     retold = list(story.retold())
     assert MAX_OUTCOMES < len(retold) < MAX_OUTCOMES + 10
-    assert 3 * MAX_OUTCOMES - 1 == len(Story.of(retold, LIMIT).forgotten) + MAX_OUTCOMES
+    assert 3 * MAX_OUTCOMES - 1 == len(JournalReplay.of(retold, LIMIT).forgotten) + MAX_OUTCOMES
 
 
 def test_what_a_cell_has_cleared_is_not_given_again() -> None:
     """Positions of the output count on: a client may have read what is gone."""
-    story = Story(LIMIT)
+    story = JournalReplay(LIMIT)
     for entry in (began(1), READY, TAKEN, asked(1), output("gone"), display("a"), display(clears=True),
                   output("kept"), display("b")):  # fmt: skip
         story.follow(entry)

@@ -7,22 +7,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from cenote.agent.core import AgentCore, CoreSettings
-from cenote.agent.events import Event
-from cenote.agent.flow import (
+from cenote.agent.decide.core import AgentCore, CoreSettings
+from cenote.agent.vocabulary.commands import (
     CellEnded,
     CheckCode,
     Checked,
     Command,
+    CommandResult,
+    DescribeRuntime,
     Emit,
     ExecuteCode,
-    Happening,
     KeepOutput,
-    Kept,
-    Look,
     ModelFailed,
     NextChunk,
-    Scene,
+    OutputKept,
+    RuntimeDescription,
     Settled,
     SettleLabels,
     SettleSkills,
@@ -32,11 +31,11 @@ from cenote.agent.flow import (
     TurnEnded,
     TurnStopped,
 )
-from cenote.agent.response import AgentResponse
-from cenote.models.messages import Message
-from cenote.models.usage import TokenUsage
+from cenote.agent.vocabulary.events import Event
+from cenote.agent.vocabulary.response import AgentResponse
+from cenote.models.messages import Message, TokenUsage
 from cenote_security.errors import CenoteError
-from cenote_worker.results import ErrorInfo, ExecutionResult, VariableInfo
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, VariableInfo
 
 NOW = datetime(2026, 11, 3, 12, 30)
 USAGE = TokenUsage(prompt=100, cached=60, completion=10)
@@ -56,7 +55,7 @@ class Says:
     fails: CenoteError | None = None
     size: int = 5
 
-    def happenings(self) -> list[Happening]:
+    def happenings(self) -> list[CommandResult]:
         pieces = [self.text[i : i + self.size] for i in range(0, len(self.text), self.size)]
         end = ModelFailed(self.fails, 1.0) if self.fails else TurnEnded(self.finish_reason, USAGE, 1.0)
         return [*map(TextDelta, pieces), end]
@@ -72,8 +71,8 @@ class Playbook:
     says: Iterable[Says | str]
     cells: Iterable[ExecutionResult] = ()
     violations: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    scene: Scene = field(default_factory=Scene)
-    scenes: Iterable[Scene] = ()
+    scene: RuntimeDescription = field(default_factory=RuntimeDescription)
+    scenes: Iterable[RuntimeDescription] = ()
     settled: Iterable[tuple[str, ...]] = ()
     events: list[Event] = field(default_factory=list)
     prompts: list[tuple[Message, ...]] = field(default_factory=list)
@@ -89,11 +88,11 @@ class Playbook:
         self._scenes = iter(self.scenes)
         self._settled = iter(self.settled)
         self._labelled = iter(self.labelled)
-        self._answer: list[Happening] = []
+        self._answer: list[CommandResult] = []
 
     def run(self, core: AgentCore, task: str = "the task") -> AgentResponse:
         flow = core.run(task, NOW)
-        happening: Happening | None = None
+        happening: CommandResult | None = None
         while True:
             try:
                 command = flow.send(happening)
@@ -101,7 +100,7 @@ class Playbook:
                 return end.value
             happening = self._react(command)
 
-    def _react(self, command: Command) -> Happening | None:
+    def _react(self, command: Command) -> CommandResult | None:
         match command:
             case Emit(event):
                 self.events.append(event)
@@ -121,12 +120,12 @@ class Playbook:
                 return CellEnded(next(self._results, ExecutionResult(success=True)))
             case KeepOutput(cell, text):
                 self.kept.setdefault(cell, text)
-                return Kept(f"read_output({cell})")
+                return OutputKept(f"read_output({cell})")
             case SettleSkills():
                 return Settled(next(self._settled, ()))
             case SettleLabels():
                 return Settled(next(self._labelled, ()))
-            case Look():
+            case DescribeRuntime():
                 return next(self._scenes, self.scene)
         return None
 
@@ -156,11 +155,13 @@ def failed(type: str, message: str, **fields: Any) -> ExecutionResult:
     return ExecutionResult(success=False, error=ErrorInfo(type=type, message=message), **fields)
 
 
-def scene(*names: str) -> Scene:
-    return Scene(described=tuple(VariableInfo(name=name, type="int") for name in names))
+def scene(*names: str) -> RuntimeDescription:
+    return RuntimeDescription(described=tuple(VariableInfo(name=name, type="int") for name in names))
 
 
-def drive(flow: Generator[Command, Happening | None, Any], *happenings: Happening | None) -> list[Command]:
+def drive(
+    flow: Generator[Command, CommandResult | None, Any], *happenings: CommandResult | None
+) -> list[Command]:
     """The commands of a flow that is answered so; it is closed afterwards."""
     commands = []
     try:

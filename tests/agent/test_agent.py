@@ -29,9 +29,9 @@ from cenote.agent import (
 )
 from cenote.models import Message, Model, ModelChunk, ModelTurn, OpenAIServerModel, ScriptedModel, TokenUsage
 from cenote.models.errors import ModelResponseError, ModelUnavailableError, ScriptExhaustedError
-from cenote.runtime.injectables import Function, Variable
+from cenote.runtime.inject.injectables import Function, Variable
 from cenote_security.errors import CenoteError, UsageError
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 
 def block(code: str) -> str:

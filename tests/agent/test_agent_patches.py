@@ -8,7 +8,7 @@ from playbook import NOW, core, drive
 from tests.harness.laboratory import Laboratory
 
 from cenote.agent import CaveAgent, Event
-from cenote.agent.flow import PlanPatch, Scene, TextDelta, TurnEnded
+from cenote.agent.vocabulary.commands import PlanPatch, RuntimeDescription, TextDelta, TurnEnded
 from cenote.harness import (
     ApplyResult,
     BuildResult,
@@ -20,10 +20,10 @@ from cenote.harness import (
     make_plan,
 )
 from cenote.models import ScriptedModel
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import TokenUsage
 from cenote_security.errors import UsageError
+from cenote_worker.execution.results import ExecutionResult
 from cenote_worker.history.events import RanTest
-from cenote_worker.results import ExecutionResult
 
 
 class PatchableRuntime(InProcessRuntime):
@@ -210,7 +210,7 @@ async def test_what_is_different_may_be_too_long_to_show() -> None:
 def test_a_patch_that_nobody_waits_for_is_told_of() -> None:
     """The next task finds a conversation in which each block has an outcome."""
     agent = core(patches=True)
-    answered = [Scene(), None, TextDelta(patch("step 1\nx = 1"))]
+    answered = [RuntimeDescription(), None, TextDelta(patch("step 1\nx = 1"))]
     answered += [None, TurnEnded("stop", TokenUsage()), None]
     commands = drive(agent.run("the task", NOW), *answered)
     assert isinstance(commands[-1], PlanPatch)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.agent.block_parser import BlockParser
+from cenote.agent.parse.block_parser import BlockParser
 
 
 def parse(*pieces: str, language: str = "python", cut_off: bool = False) -> tuple[str, str | None, bool]:

@@ -19,9 +19,9 @@ from cenote.agent import (
     StoppedEvent,
     StopReason,
 )
-from cenote.agent.bounds import Bounds
+from cenote.agent.decide.limits import Bounds
 from cenote.models import Message, Model, ModelChunk, ModelTurn, ModelUnavailableError, ScriptedModel
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import TokenUsage
 from cenote_security.errors import UsageError
 
 

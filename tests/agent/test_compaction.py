@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from playbook import Playbook, Says, block, core, printed, scene
 
-from cenote.agent import prompts
-from cenote.agent.compaction import MAX_FAILURES
-from cenote.agent.system_prompt import PromptParts
+from cenote.agent.decide.compaction import MAX_FAILURES
+from cenote.agent.prompt import prompts
+from cenote.agent.prompt.system_prompt import PromptParts
 from cenote.models.errors import ModelUnavailableError
 
 WINDOW = 1000

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from cenote.agent.diagnosis_text import diagnosis_text
-from cenote.harness.diagnosis import Diagnosis, Origin
-from cenote_worker.results import ErrorInfo
+from cenote.agent.prompt.cell_reports import diagnosis_text
+from cenote.harness.questions.diagnosis import Diagnosis, Origin
+from cenote_worker.execution.results import ErrorInfo
 
 
 def told(message: str, *origins: Origin, source: str = "f(a)") -> str:

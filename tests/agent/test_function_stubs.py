@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Optional, Union
 
 import pytest
 
-from cenote.agent.signatures import function_stub
-from cenote.runtime.injectables import Function
+from cenote.agent.prompt.stubs import function_stub
+from cenote.runtime.inject.injectables import Function
 
 
 class Colour(Enum):

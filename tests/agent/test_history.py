@@ -7,21 +7,28 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.agent.history import Entry, Kind, from_messages, keep_last, last_task, to_messages
+from cenote.agent.vocabulary.conversation import (
+    ConversationEntry,
+    Kind,
+    from_messages,
+    keep_last,
+    last_task,
+    to_messages,
+)
 from cenote.models.messages import Message
 
 KINDS = st.sampled_from([Kind.TASK, Kind.ANSWER, Kind.CODE, Kind.OUTPUT, Kind.NOTE])
 ENTRIES = st.lists(KINDS, max_size=12).map(
-    lambda kinds: tuple(Entry(kind=k, text=str(i)) for i, k in enumerate(kinds))
+    lambda kinds: tuple(ConversationEntry(kind=k, text=str(i)) for i, k in enumerate(kinds))
 )
 
 
 def test_neighbours_of_one_role_become_one_message() -> None:
     """Providers that insist on alternating roles get them."""
     entries = [
-        Entry(kind=Kind.OUTPUT, text="a"),
-        Entry(kind=Kind.TASK, text="b"),
-        Entry(kind=Kind.CODE, text="c"),
+        ConversationEntry(kind=Kind.OUTPUT, text="a"),
+        ConversationEntry(kind=Kind.TASK, text="b"),
+        ConversationEntry(kind=Kind.CODE, text="c"),
     ]
     assert (Message.system("s"), Message.user("a\n\nb"), Message.assistant("c")) == to_messages("s", entries)
 
@@ -33,7 +40,7 @@ def test_system_messages_of_an_earlier_conversation_are_left_out() -> None:
 
 
 @given(ENTRIES, st.integers(3, 12))
-def test_trimming_keeps_the_end_and_the_task(entries: tuple[Entry, ...], count: int) -> None:
+def test_trimming_keeps_the_end_and_the_task(entries: tuple[ConversationEntry, ...], count: int) -> None:
     """At most `count` entries, in order, the last one and the current task among them, no output without code."""
     kept = keep_last(entries, count)
     assert len(kept) <= count
@@ -45,7 +52,7 @@ def test_trimming_keeps_the_end_and_the_task(entries: tuple[Entry, ...], count: 
 
 
 @given(ENTRIES)
-def test_roles_alternate(entries: tuple[Entry, ...]) -> None:
+def test_roles_alternate(entries: tuple[ConversationEntry, ...]) -> None:
     """Whatever the parts are."""
     roles = [message.role for message in to_messages("system", entries)]
     assert all(a != b for a, b in pairwise(roles))

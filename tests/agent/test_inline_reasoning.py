@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.agent.block_parser import BlockParser
-from cenote.agent.inline_reasoning import InlineReasoning
+from cenote.agent.parse.block_parser import BlockParser
+from cenote.agent.parse.scanners import InlineReasoning
 
 
 def split(*pieces: str) -> tuple[str, str]:

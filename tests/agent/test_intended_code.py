@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from playbook import Playbook, Says, block, core
 
-from cenote.agent.intended_code import Intent, intent_of, said_in
-from cenote.agent.response import ExecutionStatus, StopReason
-from cenote.agent.system_prompt import PromptParts
+from cenote.agent.parse.intended_code import Intent, intent_of, said_in
+from cenote.agent.prompt.system_prompt import PromptParts
+from cenote.agent.vocabulary.response import ExecutionStatus, StopReason
 
 FENCE = "```"
 TOOL_JSON = '{"name": "python", "arguments": {"code": "x = 42"}}'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.agent.kept_outputs import KeptOutputs
+from cenote.agent.act.namespace_functions import KeptOutputs
 
 
 def test_the_first_text_of_a_cell_stays() -> None:

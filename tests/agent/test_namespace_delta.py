@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cenote.agent.namespace_delta import namespace_delta
-from cenote_worker.results import VariableInfo
+from cenote.agent.prompt.cell_reports import namespace_delta
+from cenote_worker.execution.results import VariableInfo
 
 
 def info(name: str, type: str = "int", **fields: object) -> VariableInfo:

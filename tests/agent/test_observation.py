@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.agent.observation import cut, error_line, observe, shown
-from cenote_worker.results import ErrorInfo, ExecutionResult, Span
+from cenote.agent.prompt.observation import cut, error_line, observe, shown
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, Span
 
 
 def seen(**fields: object) -> str:

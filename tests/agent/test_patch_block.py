@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.agent.block_parser import BlockParser
-from cenote.agent.patch_block import MalformedPatchError, PatchBlock, read_patch
+from cenote.agent.parse.block_parser import BlockParser
+from cenote.agent.parse.patch_block import MalformedPatchError, PatchBlock, read_patch
 from cenote.harness import TextEdit
 
 EDIT = """\

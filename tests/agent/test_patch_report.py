@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.agent.patch_report import FirstNumbers, report
+from cenote.agent.prompt.patch_reports import FirstNumbers, report
 from cenote.harness import ApplyResult
-from cenote.harness.diagnosis import Diagnosis, Origin
+from cenote.harness.questions.diagnosis import Diagnosis, Origin
+from cenote_worker.execution.results import ErrorInfo
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo
 
 
 def step(number: int, stdout: str = "", origin: int = 0) -> StepRecord:

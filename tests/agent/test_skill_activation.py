@@ -9,7 +9,7 @@ from fakes.in_process_runtime import InProcessRuntime
 
 from cenote.agent import CaveAgent
 from cenote.models import ScriptedModel
-from cenote.runtime.injectables import Function, Variable
+from cenote.runtime.inject.injectables import Function, Variable
 from cenote.skills import Skill, SkillWarning
 from cenote_security.errors import UsageError
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.runtime.injectables import Function, Type, Variable
-from cenote.skills import Skill, SkillDiscovery, SkillError, SkillWarning, skill_files
-from cenote.skills.front_matter import parse
-from cenote.skills.skill_files import MAX_BYTES
+from cenote.runtime.inject.injectables import Function, Type, Variable
+from cenote.skills import Skill, SkillDiscovery, SkillError, SkillWarning
+from cenote.skills import skill as skill_files
+from cenote.skills.discovery import parse
+from cenote.skills.skill import MAX_BYTES
 
 SKILL = """---
 name: data-processor

@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from cenote.agent import CaveAgent, CompactionPolicy
-from cenote.agent.events import EventType
+from cenote.agent.vocabulary.events import EventType
 from cenote.models import Message, ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UsageError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.agent.string_literals import StringLiterals
+from cenote.agent.parse.scanners import StringLiterals
 
 
 def insides(source: str) -> list[bool]:

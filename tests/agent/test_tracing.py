@@ -14,14 +14,14 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 
-from cenote import CaveAgent, PythonRuntime, SandboxPolicy, trace_names
+from cenote import CaveAgent, PythonRuntime, SandboxPolicy, tracing
 from cenote.doors.mcp_server import Context, mcp_server
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 from cenote.harness import Patch
 from cenote.models import Message, ScriptedModel
-from cenote.models.turn import ModelChunk
+from cenote.models.messages import ModelChunk
 from cenote.runtime import AsyncPythonRuntime, Function, Variable
-from cenote.tracing import Span, carried, continued
+from cenote.tracing import TraceSpan, carried, continued
 from cenote_security.errors import UnknownNameError
 
 POLICY = SandboxPolicy(preload=())
@@ -122,7 +122,7 @@ async def test_what_spans_say() -> None:
 def test_contents_are_there_where_they_are_asked_for(
     runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(trace_names.CONTENT_VARIABLE, "true")
+    monkeypatch.setenv(tracing.CONTENT_VARIABLE, "true")
     runtime.execute("print('said')\n6 * 7")
     cell = one("execute_tool python")
     assert "print('said')\n6 * 7" == cell["gen_ai.tool.call.arguments"]
@@ -160,7 +160,7 @@ def test_words_of_the_code_are_there_where_they_are_asked_for(
     runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch, asked: bool
 ) -> None:
     """Names of variables, and of classes of exceptions, which a cell makes of any text."""
-    monkeypatch.setenv(trace_names.CONTENT_VARIABLE, str(asked).lower())
+    monkeypatch.setenv(tracing.CONTENT_VARIABLE, str(asked).lower())
     runtime.execute("secret_plan = 1")
     runtime.share("secret_plan").release()
     with pytest.raises(UnknownNameError):
@@ -190,7 +190,7 @@ async def test_a_run_that_fails_says_of_what() -> None:
 def test_a_span_may_end_while_another_thread_uses_it() -> None:
     """A cell is over before the thread that began it has described it."""
 
-    class Racing(Span):
+    class Racing(TraceSpan):
         """Ends right after it was looked at."""
 
         @property
@@ -237,7 +237,7 @@ def test_a_header_that_is_none_begins_a_trace(runtime: PythonRuntime, odd: str) 
 
 def test_names_are_those_of_the_conventions() -> None:
     theirs = {value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")}
-    ours = {value for name, value in vars(trace_names).items() if str(value).startswith("gen_ai.")}
+    ours = {value for name, value in vars(tracing).items() if str(value).startswith("gen_ai.")}
     assert ours <= theirs
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, NotRequired, TypedDict
 import pytest
 from pydantic import BaseModel, Field
 
-from cenote.agent.schemas import class_doc, is_own, records_in, type_stub
+from cenote.agent.prompt.stubs import class_doc, is_own, records_in, type_stub
 
 
 class Size(Enum):

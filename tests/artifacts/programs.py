@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from cenote.harness.plan_line import LineStep
+from cenote.harness.patching.patched_history import LineStep
+from cenote_worker.execution.trace import ABSENT, Location, StepTrace, Version, file, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ import pytest
 
 from cenote.harness import Patch, TextEdit
 from cenote.harness.artifacts import Artifact, ArtifactCycleError, UnknownArtifactError
-from cenote.harness.artifacts.declaring import MAX_ARTIFACTS, declared, depending_last, news, with_declared
-from cenote.harness.artifacts.staleness import Survey
-from cenote.harness.artifacts.tracked import tracked
-from cenote.harness.patch_errors import PatchConflictError
+from cenote.harness.artifacts.declaration import MAX_ARTIFACTS, declared, depending_last, news, with_declared
+from cenote.harness.artifacts.staleness import Survey, tracked
+from cenote.harness.patching.errors import PatchConflictError
 from cenote_security.errors import UsageError
-from cenote_worker.history.events import Declared
+from cenote_worker.execution.trace import StepTrace, Version, file
+from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import StepTrace, Version, file
 
 
 def test_the_name_says_where_the_content_is() -> None:
@@ -73,13 +72,15 @@ def test_many_ways_to_one_dependency_are_one() -> None:
     assert all(order.index(each) < order.index(one.name) for one in layers for each in one.depends_on)
 
 
-def unit(name: str, *depends_on: str, dropped: bool = False) -> Declared:
-    return Declared(name=name, kind="" if dropped else "document", depends_on=depends_on, dropped=dropped)
+def unit(name: str, *depends_on: str, dropped: bool = False) -> ArtifactDeclared:
+    return ArtifactDeclared(
+        name=name, kind="" if dropped else "document", depends_on=depends_on, dropped=dropped
+    )
 
 
 def test_the_same_once_more_is_no_news() -> None:
     """So a client that repeats what nobody answered changes nothing; another step or author is no difference."""
-    known = {"a": Declared(name="a", kind="document", author="ann", step=7), "b": unit("b", "a")}
+    known = {"a": ArtifactDeclared(name="a", kind="document", author="ann", step=7), "b": unit("b", "a")}
     assert () == news(known, [unit("a"), unit("b", "a"), unit("gone", dropped=True)])
     changed = (unit("b"), unit("a", dropped=True), unit("c", "b"))
     assert changed == news(known, changed)
@@ -92,8 +93,8 @@ def test_what_does_not_hold_together_is_no_news_either() -> None:
         (unit("a", dropped=True), "b depends on a; drop that first"),
         (unit("a", "b"), "a -> b -> a"),
         (unit("c", "x"), "no artifact 'x'"),
-        (Declared(name="../c.py", kind="module"), "no path in the working directory"),
-        (Declared(name="c", kind="hologram"), "kind is one of"),
+        (ArtifactDeclared(name="../c.py", kind="module"), "no path in the working directory"),
+        (ArtifactDeclared(name="c", kind="hologram"), "kind is one of"),
     ]:
         with pytest.raises(UsageError, match=re.escape(words)):
             news(known, [asked])
@@ -109,7 +110,7 @@ def test_how_many_there_may_be() -> None:
 
 def test_a_kind_of_a_later_version_is_left_out() -> None:
     """A history may have been written by one."""
-    units = {"a": Declared(name="a", kind="hologram"), "b": unit("b", "a")}
+    units = {"a": ArtifactDeclared(name="a", kind="hologram"), "b": unit("b", "a")}
     assert {"b": Artifact("b", "document")} == declared(units)
     assert 1 == len(news(units, [unit("c", "b")]))
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cenote.harness.artifacts import Artifact
-from cenote.harness.artifacts.running import MAX_USED, read
+from cenote.harness.artifacts.test_suites import MAX_USED, read
 from cenote_security.errors import MalformedValueError
 from cenote_worker.history.events import RanTest, SuiteOutcome
-from cenote_worker.in_jail.testing.codes import digests_of
-from cenote_worker.in_jail.testing.selection import because
+from cenote_worker.jail.testing.suites import because
+from cenote_worker.jail.testing.test_usage import digests_of
 
 SUITE = Artifact("test_a.py", "tests")
 SOURCE = """

@@ -20,9 +20,9 @@ from tests.artifacts.programs import (
 from cenote.harness.artifacts import Artifact, UnbuildableError
 from cenote.harness.artifacts.arrangement import Arrangement, arrangement
 from cenote.harness.artifacts.staleness import Survey
-from cenote.harness.plan_line import recorded_line
+from cenote.harness.patching.patched_history import recorded_line
+from cenote_worker.execution.trace import ABSENT, Location, StepTrace, Version, file, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, name
 
 MODULES = {path: Artifact(path, "module") for path in ("a.py", "b.py")}
 REPORT = Artifact("report.md", "document")

@@ -22,7 +22,7 @@ from benchmarks.rivals import FOLDER
 from benchmarks.tokens.account import Cost
 from tests.notebooks.notebook import NAMES, load
 
-from cenote.agent.patch_block import read_patch
+from cenote.agent.parse.patch_block import read_patch
 from cenote_worker.history.step import StepRecord
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -8,10 +8,10 @@ from typing import Any
 from tests.waiting import PATIENCE
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.hosted.listeners import Delivery
-from cenote_worker.supervisor.edge import DoneReply, RefusedReply, VersionsReply
+from cenote_worker.execution.trace import Location, StepTrace, Version
+from cenote_worker.runtime.recorder import WaitingListener
+from cenote_worker.supervisor.frame_parser import DoneReply, RefusedReply, VersionsReply
 from cenote_worker.supervisor.requests import Outcome
-from cenote_worker.trace import Location, StepTrace, Version
 
 
 def ran(runtime: PythonRuntime, code: str) -> StepTrace:
@@ -23,7 +23,7 @@ def ran(runtime: PythonRuntime, code: str) -> StepTrace:
 
 
 def _answer(call: Callable[..., None], *arguments: Any) -> Outcome:
-    delivery = Delivery()
+    delivery = WaitingListener()
     call(*arguments, delivery)
     return delivery.outcomes.get(timeout=PATIENCE)
 

@@ -9,7 +9,7 @@ from tests.carry.moves import carry, ran, versions
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.trace import TREE, file, hidden
+from cenote_worker.execution.trace import TREE, file, hidden
 
 TOLD = """
 def told(*paths):

@@ -6,7 +6,7 @@ import pytest
 from tests.carry.moves import carry, ran, versions
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.trace import HIDDEN, hidden
+from cenote_worker.execution.trace import HIDDEN, hidden
 
 CHANGES = {
     "random": "import random\nrandom.seed(5)",

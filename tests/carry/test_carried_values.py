@@ -6,7 +6,7 @@ import pytest
 from tests.carry.moves import carry, forget, load, ran, versions
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.trace import ABSENT, file, hidden, name
+from cenote_worker.execution.trace import ABSENT, file, hidden, name
 
 PROGRAMS = {
     "plain values": "x = {'a': [1, 2.5, None], (1, 2): {3}}",

@@ -8,14 +8,14 @@ from tests.carry.moves import carry, ran
 
 from cenote import Function, SandboxPolicy
 from cenote.runtime import PythonRuntime
-from cenote_worker.trace import ANYTHING, name
-from cenote_worker.zygote.shelf import Shelf
+from cenote_worker.execution.trace import ANYTHING, name
+from cenote_worker.zygote.warden.snapshot_store import SnapshotStore
 
 
 def test_whoever_asks_for_a_copy_that_is_not_there_hears_the_end_at_once() -> None:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with here:
-        Shelf().lend(1, there)
+        SnapshotStore().lend(1, there)
         assert b"" == here.recv(1)
 
 

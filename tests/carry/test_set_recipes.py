@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cenote_worker.in_jail.carrying.set_recipes import follow, recipe_for, recipes_for
-from cenote_worker.set_tables_unsafe import IS_READABLE, head_of, table_of
+from cenote_worker.jail.state.set_layout import follow, recipe_for, recipes_for
+from cenote_worker.process.memory_unsafe import IS_READABLE, head_of, table_of
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 19, 20, 60, 77, 78, 307, 400, 1300, 5000)
 COME_OVER = 0.95
@@ -137,7 +137,7 @@ def test_a_set_that_is_too_large_to_be_looked_at_has_none(monkeypatch: pytest.Mo
     assert IS_READABLE
     assert 15 == head_of(value).mask
     for most, there in ((16, True), (15, False)):
-        monkeypatch.setattr("cenote_worker.in_jail.carrying.set_recipes._MOST_SLOTS", most)
+        monkeypatch.setattr("cenote_worker.jail.state.set_layout._MOST_SLOTS", most)
         assert there == (recipe_for(value) is not None)
 
 

@@ -14,8 +14,8 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.state import State, parse_state
 from cenote_worker.checkpoints.store import CheckpointStore
-from cenote_worker.checkpoints.writer import CheckpointWriter, Draft
-from cenote_worker.chunks import cut, digest
+from cenote_worker.checkpoints.writer import CheckpointDraft, CheckpointWriter
+from cenote_worker.transport.chunks import cut, digest
 
 LIMIT = 1 << 30
 
@@ -44,7 +44,7 @@ def make_runtime() -> Iterator[Callable[..., PythonRuntime]]:
         runtime.close()
 
 
-def put(draft: Draft, variables: Mapping[str, bytes], step: int = 1) -> State:
+def put(draft: CheckpointDraft, variables: Mapping[str, bytes], step: int = 1) -> State:
     """A state of one group per variable, whose only part is the given bytes; its chunks are in the draft."""
     message = checkpoint_pb2.State(step=step, names=variables)
     for name, content in variables.items():

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from tests.checkpoints.lives import live, say
 
-from cenote.gateway import local_nodes
-from cenote.gateway.daemon_lock import Running
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import serve
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.machines import local_nodes
+from cenote.gateway.process.daemon_lock import Running
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import serve
+from cenote.gateway.store.state_folder import StateFolder
 
 
 class Told:

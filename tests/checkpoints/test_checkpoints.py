@@ -34,11 +34,11 @@ from cenote_worker.checkpoints.errors import (
     StoreBusyError,
 )
 from cenote_worker.checkpoints.local_folder import LocalDraft
-from cenote_worker.chunks import CHUNK
-from cenote_worker.history import writing
-from cenote_worker.hosted import state_transfer
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.history import store_writer
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state import transfer
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.transport.chunks import CHUNK
 
 Make = Callable[..., PythonRuntime]
 
@@ -57,7 +57,7 @@ def kill(runtime: PythonRuntime) -> None:
     backend = runtime.core.backend
     assert isinstance(backend, HostedRuntime)
     assert backend.supervisor is not None
-    backend.supervisor.end(Death(reason="killed"))
+    backend.supervisor.end(JailExit(reason="killed"))
     while runtime.core.running:
         time.sleep(0.001)
 
@@ -416,7 +416,7 @@ def test_a_value_that_never_ends_is_not_waited_for(
     make_runtime: Make, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cell that made it ran, which is said at once; what can be stored is stored again when it is gone."""
-    monkeypatch.setattr(state_transfer, "STALL_SECONDS", 0.1)
+    monkeypatch.setattr(transfer, "STALL_SECONDS", 0.1)
     policy = SandboxPolicy(preload=("numpy",), call_timeout=0.1)
     runtime = make_runtime(store=folder, name="r", durable=True, sandbox=policy)
     endless = "class X:\n    def __reduce__(self): __import__('time').sleep(600)\nx = X()"
@@ -453,7 +453,7 @@ def test_the_record_of_what_was_acknowledged_is_written(
     make_runtime: Make, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However long records may wait for each other otherwise: whoever is killed then can be asked, and patched."""
-    monkeypatch.setattr(writing, "_LINGER", 600.0)
+    monkeypatch.setattr(store_writer, "_LINGER", 600.0)
     file = tmp_path / "steps.sqlite"
     runtime = make_runtime(store=folder, name="r", durable=True, history=str(file))
     value(runtime, "x = 1")

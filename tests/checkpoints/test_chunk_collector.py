@@ -17,31 +17,31 @@ from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_security.sealed import SealedMemory
-from cenote_worker.checkpoints.collector import MAX_FIELDS, Collector
+from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
 from cenote_worker.checkpoints.fidelity import MAX_MODULES, fidelity, missing_of
 from cenote_worker.checkpoints.manifest import Manifest
 from cenote_worker.checkpoints.state import MAX_THINGS, parse_state
-from cenote_worker.checkpoints.writer import Draft
-from cenote_worker.chunks import CHUNK, digest
-from cenote_worker.content import Content
-from cenote_worker.frames import receive_packet, send_packet
-from cenote_worker.in_jail.checkpointing_shipment import Shipment
+from cenote_worker.checkpoints.state_receiver import MAX_FIELDS, CheckpointReceiver
+from cenote_worker.checkpoints.writer import CheckpointDraft
+from cenote_worker.jail.state.checkpoint_transport import Shipment
+from cenote_worker.transport.chunks import CHUNK, digest
+from cenote_worker.transport.content import Content
+from cenote_worker.transport.packets import receive_packet, send_packet
 
 Packet = checkpoint_pb2.CheckpointPacket
 LIMIT = 8 << 20
 
 
 @pytest.fixture
-def draft(folder: Path) -> Iterator[Draft]:
+def draft(folder: Path) -> Iterator[CheckpointDraft]:
     draft = writer_of(folder).begin()
     yield draft
     draft.discard()
 
 
 def collected(
-    draft: Draft,
+    draft: CheckpointDraft,
     jail: Callable[[socket.socket], None],
     given_up: Callable[[], str] = str,
     stalled: Callable[[float], str] = "".format,
@@ -52,7 +52,7 @@ def collected(
         acting = threading.Thread(target=jail, args=(theirs,))
         acting.start()
         try:
-            return Collector(ours, draft, LIMIT, None, given_up, stalled).collect()
+            return CheckpointReceiver(ours, draft, LIMIT, None, given_up, stalled).collect()
         finally:
             acting.join(PATIENCE)
 
@@ -92,7 +92,7 @@ def group(**part: object) -> checkpoint_pb2.State:
     return message
 
 
-def test_what_a_copy_ships_arrives(draft: Draft) -> None:
+def test_what_a_copy_ships_arrives(draft: CheckpointDraft) -> None:
     """Chunks in batches, each once, then a state made of them."""
     content = os.urandom(20 * CHUNK + 7)
 
@@ -124,7 +124,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_ends_the_checkpoint(lie: str, draft: Draft) -> None:
+def test_a_lie_ends_the_checkpoint(lie: str, draft: CheckpointDraft) -> None:
     """Each is refused as such; nobody trusts a count, a length or a digest of a jail's."""
     with pytest.raises(CheckpointRefusedError, match="broke the protocol"):
         collected(draft, lambda sock: send(sock, LIES[lie]))
@@ -133,14 +133,14 @@ def test_a_lie_ends_the_checkpoint(lie: str, draft: Draft) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f"], ids=["empty", "noise", "huge length"]
 )
-def test_bytes_that_are_no_packet_end_it(data: bytes, draft: Draft) -> None:
+def test_bytes_that_are_no_packet_end_it(data: bytes, draft: CheckpointDraft) -> None:
     """Noise, a length without its bytes, an end of the stream."""
     with pytest.raises(CheckpointRefusedError):
         collected(draft, lambda sock: send_packet(sock, data) if data else sock.close())
 
 
 @pytest.mark.slow
-def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: Draft) -> None:
+def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: CheckpointDraft) -> None:
     """Two bytes are a file on the wire, and 80 here; a state may have 128 megabytes."""
     files = b"\x2a\0" * (MAX_FIELDS + 1)
 
@@ -155,7 +155,7 @@ def test_a_state_of_more_parts_than_any_has_is_not_parsed(draft: Draft) -> None:
         collected(draft, jail)
 
 
-def test_memory_that_can_still_be_changed_is_refused(draft: Draft) -> None:
+def test_memory_that_can_still_be_changed_is_refused(draft: CheckpointDraft) -> None:
     """A digest of it would be true for a moment."""
 
     def jail(sock: socket.socket) -> None:
@@ -173,7 +173,7 @@ def test_memory_that_can_still_be_changed_is_refused(draft: Draft) -> None:
     assert {} == draft.places
 
 
-def test_descriptors_that_nothing_names_are_closed(draft: Draft) -> None:
+def test_descriptors_that_nothing_names_are_closed(draft: CheckpointDraft) -> None:
     """However many come, none stays open here."""
 
     def jail(sock: socket.socket) -> None:
@@ -184,7 +184,7 @@ def test_descriptors_that_nothing_names_are_closed(draft: Draft) -> None:
         collected(draft, jail)
 
 
-def test_more_than_the_runtime_may_have_is_refused(draft: Draft) -> None:
+def test_more_than_the_runtime_may_have_is_refused(draft: CheckpointDraft) -> None:
     """A copy that goes on sending fills the store up to its limit, not the disk."""
     sent = 0
 
@@ -222,7 +222,7 @@ def test_a_state_has_so_many_bytes_and_no_more() -> None:
 
 
 @pytest.mark.slow
-def test_a_silent_copy_is_given_up(draft: Draft) -> None:
+def test_a_silent_copy_is_given_up(draft: CheckpointDraft) -> None:
     """When whoever asked says that it is late."""
     over = threading.Event()
     with pytest.raises(CheckpointRefusedError, match="too late"):
@@ -231,13 +231,13 @@ def test_a_silent_copy_is_given_up(draft: Draft) -> None:
 
 
 @pytest.mark.slow
-def test_a_copy_that_stalls_is_given_up(draft: Draft) -> None:
+def test_a_copy_that_stalls_is_given_up(draft: CheckpointDraft) -> None:
     """When one of its parts takes too long, however much time there is for all of it."""
     with pytest.raises(CheckpointRefusedError, match="for seconds"):
         collected(draft, lambda _: None, stalled=lambda seconds: "silent for seconds" if seconds else "")
 
 
-def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: Draft) -> None:
+def test_a_copy_that_never_falls_silent_is_given_up_as_well(draft: CheckpointDraft) -> None:
     """Packets without a chunk come to no limit of bytes: it is the time that ends them."""
     over = threading.Event()
 
@@ -264,7 +264,7 @@ def test_what_failed_is_not_stored(folder: Path) -> None:
     assert 2 == store(writer, a=b"a").number
 
 
-def test_each_batch_waits_for_the_one_before(draft: Draft) -> None:
+def test_each_batch_waits_for_the_one_before(draft: CheckpointDraft) -> None:
     """So that a copy needs memory for one batch, whatever it sends."""
     answers = []
 

@@ -8,7 +8,7 @@ import pytest
 from tests.checkpoints.test_state_pickles import names_of, ran, refilled
 
 from cenote.runtime import Function, PythonRuntime, Variable
-from cenote_worker.in_jail.checkpointing_groups import grouped
+from cenote_worker.jail.state.variable_groups import grouped
 
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="syntax of 3.12")
 needs_defaults = pytest.mark.skipif(sys.version_info < (3, 13), reason="syntax of 3.13")

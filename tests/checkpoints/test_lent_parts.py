@@ -15,10 +15,9 @@ from cenote.runtime import PythonRuntime, Variable
 from cenote_worker.checkpoints import local_folder
 from cenote_worker.checkpoints import writer as writing
 from cenote_worker.checkpoints.errors import CheckpointDamagedError
-from cenote_worker.checkpoints.lending import LARGE
-from cenote_worker.checkpoints.restoring import Restoration, read
+from cenote_worker.checkpoints.restoring import LARGE, Restoration, read
 from cenote_worker.checkpoints.store import CheckpointStore
-from cenote_worker.chunks import CHUNK
+from cenote_worker.transport.chunks import CHUNK
 
 _DESCRIPTORS = (
     "[__import__('os').readlink('/proc/self/fd/' + n) for n in __import__('os').listdir('/proc/self/fd')"

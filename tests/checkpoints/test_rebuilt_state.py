@@ -13,8 +13,8 @@ from tests.rebuilding.cells import run
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, foretold
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.exit_reason import JailExit
 
 Make = Callable[..., PythonRuntime]
 
@@ -201,7 +201,7 @@ def test_each_step_of_a_durable_runtime_is_kept_with_it(make_runtime: Make, fold
     backend = runtime.core.backend
     assert isinstance(backend, HostedRuntime)
     assert backend.supervisor is not None
-    backend.supervisor.end(Death(reason="killed"))
+    backend.supervisor.end(JailExit(reason="killed"))
     while runtime.core.running:
         time.sleep(0.001)
     assert "6" == run(runtime, "next(g)")

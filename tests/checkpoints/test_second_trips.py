@@ -8,7 +8,7 @@ import pytest
 from tests.checkpoints.test_state_pickles import names_of, ran, refilled
 
 from cenote.runtime import PythonRuntime, Variable
-from cenote_worker.in_jail.checkpointing_groups import grouped
+from cenote_worker.jail.state.variable_groups import grouped
 
 CLASSES = {
     "planet": (

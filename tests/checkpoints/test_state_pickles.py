@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.in_jail.checkpointing_groups import grouped
-from cenote_worker.in_jail.checkpointing_unsafe import Landing, load
+from cenote_worker.jail.state.pickles_unsafe import Landing, load
+from cenote_worker.jail.state.variable_groups import grouped
 
 
 def ran(code: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from tests.checkpoints.conftest import put, store, writer_of
 
 from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_security.extras import MissingExtraError
-from cenote_security.sealed import Buffer
+from cenote_security.sealed_memory import Buffer
 from cenote_worker.checkpoints import manifest as format_
 from cenote_worker.checkpoints.errors import (
     CheckpointDamagedError,
@@ -36,7 +36,7 @@ from cenote_worker.checkpoints.manifest import FOOTER, decode, encode
 from cenote_worker.checkpoints.restoring import read, verify
 from cenote_worker.checkpoints.store import CheckpointStore, read_manifest
 from cenote_worker.checkpoints.writer import CheckpointWriter
-from cenote_worker.chunks import CHUNK
+from cenote_worker.transport.chunks import CHUNK
 
 
 def file_of(folder: Path, number: int, name: str = "r") -> Path:

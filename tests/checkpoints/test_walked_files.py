@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.in_jail.checkpointing_files import Found, put, walk
+from cenote_worker.jail.state.checkpoint_files import FoundFile, put, walk
 
 CHURN = """
 import os
@@ -23,7 +23,7 @@ while True:
 """
 
 
-def paths(found: Iterable[Found]) -> list[str]:
+def paths(found: Iterable[FoundFile]) -> list[str]:
     return [os.fsdecode(each.message.path) for each in found if not each.refused]
 
 

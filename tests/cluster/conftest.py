@@ -8,7 +8,7 @@ import pytest
 from tests.cluster.standing import StandingPlatform, living_in
 from tests.waiting import until
 
-from cenote.gateway.restarts import MOST
+from cenote.gateway.process.restart_policy import MAX_RESTARTS
 
 STANDING = pytest.StashKey[StandingPlatform]()
 
@@ -21,7 +21,7 @@ def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     """
     folder = request.node.getparent(pytest.Dir)
     standing = folder.stash.get(STANDING, None)
-    if standing is not None and standing.restarts > MOST - 3:
+    if standing is not None and standing.restarts > MAX_RESTARTS - 3:
         end(standing)
         standing = None
     if standing is None:

@@ -16,7 +16,7 @@ from tests.cluster.standing import living_in
 from tests.processes import title
 from tests.waiting import until
 
-from cenote.gateway.own_cluster_unsafe import RAY, _free_ports
+from cenote.gateway.machines.own_cluster_unsafe import RAY, _free_ports
 
 QUICK_NEWS = {
     "RAY_health_check_initial_delay_ms": "0",

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.cluster.standing import StandingPlatform
 from tests.processes import everyone, title
 
-from cenote.gateway.cluster_nodes import HOSTS
+from cenote.gateway.machines.cluster_nodes import HOSTS
 
 SPARE = 8
 """Descriptors that a process may have more than at first: lines to others, which come and go."""
@@ -32,9 +32,9 @@ TITLES = {
     "ray::NodeAgent*": "node agent",
     "ray::NurseryActor*": "nursery",
     "ray::OrchestratorActor*": "orchestrator",
-    "*cenote.gateway.daemon *": "gateway",
-    "*cenote.gateway.watcher *": "watcher",
-    "*cenote_worker.keeper.daemon *": "keeper",
+    "*cenote.gateway.process.daemon *": "gateway",
+    "*cenote.gateway.process.watcher *": "watcher",
+    "*cenote_worker.descriptor_store.daemon *": "keeper",
     "*cenote_worker.zygote.main *": "zygote",
 }
 """Ray's own processes are not counted: it starts and ends idle ones as it likes."""

@@ -16,22 +16,22 @@ from tests.orchestrator.studio import Scripts, Studio, code
 from tests.small_ray import start_ray
 from tests.waiting import until
 
-from cenote.gateway import platform
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.jobs.works import JobWorks
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.orchestrators import ray_actors
-from cenote.gateway.orchestrators.places import Places, Share
-from cenote.gateway.orchestrators.ray_actors import RayOrchestrators
-from cenote.gateway.orchestrators.works import Works
+from cenote.gateway.jobs.tables import JobWorkload
+from cenote.gateway.process import platform
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.work import ray_actors
+from cenote.gateway.work.ray_actors import RayOrchestrators
+from cenote.gateway.work.worker_slots import SlotLimits, WorkerSlots
+from cenote.gateway.work.workload import Workload
 from cenote_security.errors import CenoteError
 from cenote_security.ids import TenantId
 
-ONE = Share(at_once=1, of_one_tenant=1)
+ONE = SlotLimits(at_once=1, of_one_tenant=1)
 
 
-def orchestrators(options: PlatformOptions, works: Works) -> RayOrchestrators:
-    return RayOrchestrators(options.state, works, places=Places(ONE, slice=0.0))
+def orchestrators(options: PlatformOptions, works: Workload) -> RayOrchestrators:
+    return RayOrchestrators(options.state, works, places=WorkerSlots(ONE, slice=0.0))
 
 
 def at_work(kind: str) -> list[str]:
@@ -79,15 +79,15 @@ def teams(studio: Studio) -> dict[str, object]:
 
 def unasked(studio: Studio) -> str:
     """What becomes of a job behind whose making the database could not be asked whose it is."""
-    tenant, asked = JobWorks.tenant, []
+    tenant, asked = JobWorkload.tenant, []
 
-    def away(works: JobWorks, work: str) -> TenantId:
+    def away(works: JobWorkload, work: str) -> TenantId:
         asked.append(work)
         if len(asked) == 1:
             raise DatabaseUnavailableError("the database", "it is away")
         return tenant(works, work)
 
-    with patch.object(JobWorks, "tenant", away), suppress(CenoteError):
+    with patch.object(JobWorkload, "tenant", away), suppress(CenoteError):
         studio.connect().jobs.submit([{"code": "'c'"}], sandbox=BARE)
     return studio.connect().jobs.get(asked[0]).wait().state
 

@@ -17,12 +17,12 @@ from pathlib import Path
 from tests.processes import everyone, runs, session_of, title
 from tests.waiting import until
 
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.folder import log_files
-from cenote.gateway.audit.selection import Selection, selected
-from cenote.gateway.daemon_lock import running_at
+from cenote.gateway.audit.reader import EntrySelection, selected
+from cenote.gateway.process.daemon_lock import running_at
 from cenote_security.errors import UnavailableError
-from cenote_worker.keeper.client import KeeperClient, connect
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, connect
 
 LOCKS = 10
 """RLIMIT_LOCKS, which Python has no name for and Linux no use since 2.4: a soft limit on it marks a platform's
@@ -98,9 +98,9 @@ class StandingPlatform:
         with closing(sqlite3.connect(self._state / "gateway.db")) as database:
             return [id for (id,) in database.execute("SELECT id FROM runtimes WHERE made IS NULL")]
 
-    def on_record(self, kind: str) -> list[Event]:
+    def on_record(self, kind: str) -> list[AuditEvent]:
         files = log_files(self._state / "audit")
-        return [entry.event for entry in selected(files, Selection()) if entry.event.kind == kind]
+        return [entry.event for entry in selected(files, EntrySelection()) if entry.event.kind == kind]
 
     # -- its processes --
 
@@ -139,7 +139,7 @@ class StandingPlatform:
 
     def kept(self, prefix: str = "") -> list[str]:
         """What its keeper holds; nothing while there is none."""
-        client = KeeperClient(self.keeper_folder)
+        client = DescriptorStoreClient(self.keeper_folder)
         try:
             return client.keys(prefix)
         except UnavailableError:

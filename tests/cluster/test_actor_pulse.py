@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cenote_worker.cluster.pulse import COMING_PATIENCE, Pulse
-from cenote_worker.cluster.ray_calls import LOOK_PATIENCE
+from cenote_worker.node.ray.actor_calls import LOOK_PATIENCE
+from cenote_worker.node.ray.actor_watch import COMING_PATIENCE, ActorHeartbeat
 
 
 def test_one_that_answered_before_is_asked_twice() -> None:
     """At the limit it is still waited for, and past it asked once more."""
-    pulse = Pulse(0.0)
+    pulse = ActorHeartbeat(0.0)
     pulse.answered(5.0)
     assert "waits" == pulse.look(5.0 + LOOK_PATIENCE)
     later = 6.0 + LOOK_PATIENCE
@@ -19,7 +19,7 @@ def test_one_that_answered_before_is_asked_twice() -> None:
 
 def test_a_late_answer_is_an_answer() -> None:
     """The next question has all of its time again."""
-    pulse = Pulse(0.0)
+    pulse = ActorHeartbeat(0.0)
     pulse.answered(0.0)
     now = LOOK_PATIENCE + 1.0
     assert "ask" == pulse.look(now)
@@ -30,7 +30,7 @@ def test_a_late_answer_is_an_answer() -> None:
 
 def test_one_that_comes_up_has_longer() -> None:
     """At first, and each time that it has ended."""
-    pulse = Pulse(0.0)
+    pulse = ActorHeartbeat(0.0)
     assert "waits" == pulse.look(COMING_PATIENCE)
     pulse.answered(COMING_PATIENCE)
     pulse.ended(200.0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote_worker.cluster.eviction import InMemory, evicted
+from cenote_worker.node.value_store import InMemory, evicted
 
 
 def value(name: str, size: int, used: int, held: bool = False) -> InMemory:

@@ -6,7 +6,7 @@ import pytest
 import ray
 from ray.exceptions import AuthenticationError
 
-from cenote_worker.cluster import ray_cluster
+from cenote_worker.node.ray import cluster
 
 
 @pytest.mark.parametrize("error", [ConnectionError("no\nmore"), AuthenticationError("no\nmore")], ids=type)
@@ -28,7 +28,7 @@ def test_a_token_may_be_what_is_missing(
     monkeypatch.setattr(ray, "init", refuse)
     monkeypatch.setenv("RAY_AUTH_MODE", mode)
     with pytest.raises(ConnectionError, match=rf"\Ano{hint}"):
-        ray_cluster.join("127.0.0.1:1", "platform")
+        cluster.join("127.0.0.1:1", "platform")
 
 
 FAILED = ConnectionAbortedError(
@@ -48,8 +48,8 @@ def test_a_server_that_fails_says_so_in_one_line(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ray, "init", refuse)
     said = r"\AInitialization failure from server: RuntimeError: Starting Ray client server failed\. See .*logs\.\Z"
     with pytest.raises(ConnectionError, match=said):
-        ray_cluster.join("ray://127.0.0.1:1", "platform")
-    assert len(tries) == ray_cluster.CLIENT_TRIES
+        cluster.join("ray://127.0.0.1:1", "platform")
+    assert len(tries) == cluster.CLIENT_TRIES
 
 
 def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,5 +61,5 @@ def test_a_server_that_fails_once_is_asked_again(monkeypatch: pytest.MonkeyPatch
             raise outcome
 
     monkeypatch.setattr(ray, "init", begin)
-    ray_cluster.join("ray://127.0.0.1:1", "platform")
+    cluster.join("ray://127.0.0.1:1", "platform")
     assert [] == outcomes

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from cenote_security.errors import UnavailableError, UnknownReferenceError
-from cenote_security.sealed import SealedMemory
-from cenote_worker.cluster.kept_references import COPY_SECONDS, KeptReferences, content_of, view_of
-from cenote_worker.content import Content
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.results import VariableInfo
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.node.references import COPY_SECONDS, NodeReferences, content_of, view_of
 from cenote_worker.serving import references
-from cenote_worker.serving.place import holders_of
-from cenote_worker.serving.references import Held, Origin, ReferenceRecord
+from cenote_worker.serving.references import HeldReference, ReferenceOrigin, ReferenceRecord
+from cenote_worker.serving.relay import holders_of
+from cenote_worker.transport.content import Content
 
 INFO = VariableInfo(name="a", type="list", shape=(3,), size=24, description="three")
-HOME = Origin(tenant="t1", runtime="rt_1", step=4)
+HOME = ReferenceOrigin(tenant="t1", runtime="rt_1", step=4)
 
 
 class Clock:
@@ -34,10 +34,10 @@ def nowhere(reference: str, _tenant: str) -> None:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
+def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
     folder = tmp_path / "keeper"
-    ensure_keeper(folder)
-    client = KeeperClient(folder)
+    ensure_store(folder)
+    client = DescriptorStoreClient(folder)
     yield client
     client.shut_down()
 
@@ -48,22 +48,24 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(keeper: KeeperClient, clock: Clock) -> KeptReferences:
-    return KeptReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=clock)
+def store(keeper: DescriptorStoreClient, clock: Clock) -> NodeReferences:
+    return NodeReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=clock)
 
 
-def put(store: KeptReferences, data: bytes = b"value", holder: str = "h1", lease: float = 60) -> str:
+def put(store: NodeReferences, data: bytes = b"value", holder: str = "h1", lease: float = 60) -> str:
     return store.put(Content.pack([data]), INFO, HOME, holder=holder, lease=lease).id
 
 
 @pytest.mark.parametrize("size", [5, 200_000])
 def test_what_was_put_can_be_had_by_other_processes(
-    keeper: KeeperClient, store: KeptReferences, size: int
+    keeper: DescriptorStoreClient, store: NodeReferences, size: int
 ) -> None:
     """A second store over the same keeper has the same bytes and says the same of them."""
     data = bytes(range(5)) * (size // 5)
     reference = put(store, data)
-    other = KeptReferences(KeeperClient(keeper.folder), "n1", 1 << 20, nowhere, Clock(), wall=Clock())
+    other = NodeReferences(
+        DescriptorStoreClient(keeper.folder), "n1", 1 << 20, nowhere, Clock(), wall=Clock()
+    )
     content = other.content(reference, "t1")
     assert [data] == [bytes(part) for part in content.unpack()]
     content.close()
@@ -72,7 +74,7 @@ def test_what_was_put_can_be_had_by_other_processes(
     assert (INFO, HOME, 1, "n1") == (found.info, found.origin, found.holders, found.node)
 
 
-def test_what_is_here_is_given_at_once(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_what_is_here_is_given_at_once(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
     """To its tenant; what is not here, or only with patience, is not."""
     reference = put(store)
     elsewhere = f"{reference.removesuffix('n1')}n2"
@@ -85,7 +87,7 @@ def test_what_is_here_is_given_at_once(keeper: KeeperClient, store: KeptReferenc
     assert store.content_here(reference, "t1") is None
 
 
-def test_values_of_one_tenant_are_bounded(store: KeptReferences, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_of_one_tenant_are_bounded(store: NodeReferences, monkeypatch: pytest.MonkeyPatch) -> None:
     """One past the limit is refused, and leaves no lease."""
     monkeypatch.setattr(references, "MAX_VALUES", 2)
     kept = [put(store) for _ in range(2)]
@@ -95,7 +97,7 @@ def test_values_of_one_tenant_are_bounded(store: KeptReferences, monkeypatch: py
     put(store)
 
 
-def test_another_tenant_sees_nothing(store: KeptReferences) -> None:
+def test_another_tenant_sees_nothing(store: NodeReferences) -> None:
     """Not by id, not in a list, and it can neither hold nor release."""
     reference = put(store)
     assert [] == store.list("t2", after="", limit=10)
@@ -110,7 +112,7 @@ def test_another_tenant_sees_nothing(store: KeptReferences) -> None:
     assert [reference] == [one.id for one in store.list("t1", after="", limit=10)]
 
 
-def test_a_value_goes_with_its_last_holder(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_a_value_goes_with_its_last_holder(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
     """Nothing of it stays in the keeper."""
     reference = put(store)
     assert 2 == store.hold(reference, "t1", holder="h2", lease=60).holders
@@ -123,7 +125,7 @@ def test_a_value_goes_with_its_last_holder(keeper: KeeperClient, store: KeptRefe
 
 
 def test_a_value_goes_when_its_leases_are_over(
-    keeper: KeeperClient, store: KeptReferences, clock: Clock
+    keeper: DescriptorStoreClient, store: NodeReferences, clock: Clock
 ) -> None:
     """A lease is never made shorter; the sweep removes what no lease holds."""
     reference = put(store, lease=60)
@@ -137,10 +139,10 @@ def test_a_value_goes_when_its_leases_are_over(
 
 
 @pytest.mark.parametrize("years", [-1, 1])
-def test_leases_do_not_follow_the_machines_time(keeper: KeeperClient, years: int) -> None:
+def test_leases_do_not_follow_the_machines_time(keeper: DescriptorStoreClient, years: int) -> None:
     """Somebody sets it: nothing goes, nothing stays longer, and when it ends is told by the new time."""
     clock, wall = Clock(), Clock()
-    store = KeptReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=wall)
+    store = NodeReferences(keeper, "n1", 1 << 20, nowhere, clock, wall=wall)
     reference = put(store, lease=60)
     wall.now += years * 365 * 86_400
     store.sweep()
@@ -150,12 +152,12 @@ def test_leases_do_not_follow_the_machines_time(keeper: KeeperClient, years: int
     assert [] == keeper.keys()
 
 
-def test_a_lease_on_what_is_gone_stays_nowhere(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_a_lease_on_what_is_gone_stays_nowhere(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
     """A hold that comes too late leaves none; one that a killed process has left goes with the second sweep, since a
     value is put behind its first lease."""
     reference = put(store)
 
-    class Late(KeptReferences):
+    class Late(NodeReferences):
         def describe(self, reference: str, tenant: str) -> ReferenceRecord:
             described = super().describe(reference, tenant)
             store.release(reference, tenant, holder="h1")
@@ -173,31 +175,31 @@ def test_a_lease_on_what_is_gone_stays_nowhere(keeper: KeeperClient, store: Kept
     assert [] == keeper.keys()
 
 
-def test_holders_may_have_any_name(store: KeptReferences) -> None:
+def test_holders_may_have_any_name(store: NodeReferences) -> None:
     """One with a slash in it keeps its value from being swept away."""
     reference = put(store, holder="team/worker/1")
     store.sweep()
     assert 1 == store.describe(reference, "t1").holders
 
 
-def test_a_successor_finds_what_a_killed_process_held(store: KeptReferences) -> None:
+def test_a_successor_finds_what_a_killed_process_held(store: NodeReferences) -> None:
     """For one runtime, whatever the names of the holders go on with; not what others hold."""
     one, other = put(store, holder="runtime rt_1 call 1", lease=math.inf), put(store)
     store.hold(other, "t1", holder="runtime rt_1 handle 2 me", lease=math.inf)
     store.hold(other, "t1", holder="runtime rt_12 call 1", lease=math.inf)
     assert {
-        Held(reference=one, tenant="t1", holder="runtime rt_1 call 1"),
-        Held(reference=other, tenant="t1", holder="runtime rt_1 handle 2 me"),
+        HeldReference(reference=one, tenant="t1", holder="runtime rt_1 call 1"),
+        HeldReference(reference=other, tenant="t1", holder="runtime rt_1 handle 2 me"),
     } == set(store.held_by(holders_of("rt_1")))
 
 
 class Elsewhere:
     """A second node, which brings what it lacks from a store of the first."""
 
-    def __init__(self, first: KeptReferences, folder: Path, clock: Clock) -> None:
-        ensure_keeper(folder)
-        self.keeper = KeeperClient(folder)
-        self.store = KeptReferences(self.keeper, "n2", 1 << 20, self._bring, clock, wall=clock)
+    def __init__(self, first: NodeReferences, folder: Path, clock: Clock) -> None:
+        ensure_store(folder)
+        self.keeper = DescriptorStoreClient(folder)
+        self.store = NodeReferences(self.keeper, "n2", 1 << 20, self._bring, clock, wall=clock)
         self.fetched: list[str] = []
         self._first = first
 
@@ -213,13 +215,13 @@ class Elsewhere:
 
 
 @pytest.fixture
-def elsewhere(store: KeptReferences, tmp_path: Path, clock: Clock) -> Iterator[Elsewhere]:
+def elsewhere(store: NodeReferences, tmp_path: Path, clock: Clock) -> Iterator[Elsewhere]:
     second = Elsewhere(store, tmp_path / "second", clock)
     yield second
     second.keeper.shut_down()
 
 
-def test_a_value_of_another_node_is_fetched_once(store: KeptReferences, elsewhere: Elsewhere) -> None:
+def test_a_value_of_another_node_is_fetched_once(store: NodeReferences, elsewhere: Elsewhere) -> None:
     """After that this node has it too; where it is cannot be told from its bytes."""
     reference = put(store, b"from afar" * 10_000)
     for _ in range(2):
@@ -233,7 +235,7 @@ def test_a_value_of_another_node_is_fetched_once(store: KeptReferences, elsewher
     assert [reference] == elsewhere.fetched
 
 
-def test_a_copy_stays_while_it_is_used(store: KeptReferences, elsewhere: Elsewhere, clock: Clock) -> None:
+def test_a_copy_stays_while_it_is_used(store: NodeReferences, elsewhere: Elsewhere, clock: Clock) -> None:
     """Sweeps leave it for a minute after its last use, and take it then; who looks for it later fetches it anew."""
     reference = put(store)
     for _ in range(3):
@@ -248,13 +250,13 @@ def test_a_copy_stays_while_it_is_used(store: KeptReferences, elsewhere: Elsewhe
     assert [reference, reference] == elsewhere.fetched
 
 
-def test_letting_go_of_what_is_elsewhere_fetches_nothing(store: KeptReferences, elsewhere: Elsewhere) -> None:
+def test_letting_go_of_what_is_elsewhere_fetches_nothing(store: NodeReferences, elsewhere: Elsewhere) -> None:
     """A release of what is not held is fine, and costs nothing."""
     elsewhere.store.release(put(store), "t1", holder="h9")
     assert [] == elsewhere.fetched
 
 
-def test_no_copy_is_made_of_what_another_tenant_has(store: KeptReferences, elsewhere: Elsewhere) -> None:
+def test_no_copy_is_made_of_what_another_tenant_has(store: NodeReferences, elsewhere: Elsewhere) -> None:
     """A copy belongs to its tenant as the value does."""
     reference = put(store)
     elsewhere.store.content(reference, "t1").close()

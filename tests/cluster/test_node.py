@@ -11,24 +11,24 @@ from pathlib import Path
 import pytest
 from tests.waiting import PATIENCE, until
 
-from cenote_security.capability import RuntimeKey
+from cenote_security.auth.capability import RuntimeKey
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId
-from cenote_worker.cluster.assignment import KEY, Assignment
-from cenote_worker.cluster.host import RuntimeFacts
-from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.cluster.node import ARRIVAL, LONGEST_UNREST, QUIET, HostGone, Node
-from cenote_worker.cluster.placement import HostId
-from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.hosted.keeping import Keeping
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.retention import Retention
-from cenote_worker.serving.doors import Doors
-from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.checkpoints.retention import Retention
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.node.assignment import KEY, Assignment
+from cenote_worker.node.host import ServedRuntimeStatus
+from cenote_worker.node.node import ARRIVAL, LONGEST_UNREST, QUIET, ClusterNode, HostGone
+from cenote_worker.node.placement import HostId
+from cenote_worker.node.references import NodeReferences
+from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
+from cenote_worker.runtime.state.storage import RuntimeStorage
+from cenote_worker.serving.endpoints import Endpoints
+from cenote_worker.tenancy.audit_events import EventBatch
 
 
-def at(name: str) -> Doors:
-    return Doors(components=f"at {name}", clients=f"at {name}")
+def at(name: str) -> Endpoints:
+    return Endpoints(components=f"at {name}", clients=f"at {name}")
 
 
 class FakeHost:
@@ -38,7 +38,7 @@ class FakeHost:
     until it is `woken`.
     """
 
-    def __init__(self, name: str, keeper: KeeperClient, dying: str = "") -> None:
+    def __init__(self, name: str, keeper: DescriptorStoreClient, dying: str = "") -> None:
         self.id = HostId(name)
         self.doors = at(name)
         self.dying = dying
@@ -100,21 +100,21 @@ class FakeHost:
         self._live("release")
         self.end(runtime)
 
-    def fact(self, runtime: str) -> RuntimeFacts:
+    def fact(self, runtime: str) -> ServedRuntimeStatus:
         self._live("fact")
         return self._fact(runtime)
 
-    def facts(self) -> list[RuntimeFacts]:
+    def facts(self) -> list[ServedRuntimeStatus]:
         self._live("facts")
         return [self._fact(runtime) for runtime in list(self.bound)]
 
-    def deeds(self, written: Mapping[str, int]) -> Batch:
+    def deeds(self, written: Mapping[str, int]) -> EventBatch:
         self._live("deeds")
-        return Batch(source=self.id, first=written.get(self.id, 0) + 1, deeds=())
+        return EventBatch(source=self.id, first=written.get(self.id, 0) + 1, deeds=())
 
-    def _fact(self, runtime: str) -> RuntimeFacts:
+    def _fact(self, runtime: str) -> ServedRuntimeStatus:
         one = self.bound[runtime]
-        return RuntimeFacts(
+        return ServedRuntimeStatus(
             runtime=one.runtime,
             tenant=one.tenant,
             clients=0,
@@ -141,15 +141,15 @@ class World:
     """
 
     def __init__(self, folder: Path) -> None:
-        ensure_keeper(folder)
-        self.keeper = KeeperClient(folder)
+        ensure_store(folder)
+        self.keeper = DescriptorStoreClient(folder)
         self.staff: list[FakeHost] = []
         self.coming = threading.Event()
         self.coming.set()
-        references = KeptReferences(self.keeper, "n", 1 << 20)
+        references = NodeReferences(self.keeper, "n", 1 << 20)
         self.now = self.pace = 0.0
         self.busy = False
-        self.node = Node(
+        self.node = ClusterNode(
             node="n",
             folder=folder,
             most=4,
@@ -219,7 +219,7 @@ def within(work: Callable[[], object]) -> object:
 def test_an_assignment_is_read_as_it_was_written() -> None:
     """Keys included, which its text does not show."""
     key = RuntimeKey(id="k", runtime=RuntimeId("r"), secret=b"\x00secret")
-    kept = Keeping(store="s3://x", records="/r", durable=True, hibernate_after=1.5)
+    kept = RuntimeStorage(store="s3://x", records="/r", durable=True, hibernate_after=1.5)
     written = Assignment(
         runtime="r", tenant="t", policy=b"\xff\x00", lease=1.5, created=2.0, keys=(key,), keeping=kept
     )
@@ -413,7 +413,9 @@ def test_nobody_calls(world: World) -> None:
     host = world.host("a")
     world.node.joined(host, expected=False)
     world.node.create(assignment("lasting"))
-    world.node.create(replace(assignment("sleepy"), keeping=Keeping(durable=True, hibernate_after=5.0)))
+    world.node.create(
+        replace(assignment("sleepy"), keeping=RuntimeStorage(durable=True, hibernate_after=5.0))
+    )
     host.idle = 4.0
     world.node.sweep()
     assert [] == host.ended
@@ -426,7 +428,7 @@ def test_nobody_calls(world: World) -> None:
 
 def test_one_that_does_not_go_to_sleep(world: World) -> None:
     """It keeps those of its own tenant awake, and nobody else's; who asks where it is does not wait."""
-    host, sleepy = world.host("a"), Keeping(durable=True, hibernate_after=5.0)
+    host, sleepy = world.host("a"), RuntimeStorage(durable=True, hibernate_after=5.0)
     world.node.joined(host, expected=False)
     for name, tenant in (("restless", "t1"), ("behind it", "t1"), ("another's", "t2")):
         world.node.create(replace(assignment(name), tenant=tenant, keeping=sleepy))

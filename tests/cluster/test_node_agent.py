@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cenote_worker.cluster import ray_agent, ray_nursery
-from cenote_worker.cluster.ray_agent import NodeAgent
-from cenote_worker.cluster.ray_nursery import NurseryActor
+from cenote_worker.node.ray import agent as ray_agent
+from cenote_worker.node.ray import host
+from cenote_worker.node.ray.agent import NodeAgent
+from cenote_worker.node.ray.host import NurseryActor
 
 
 class Stumbling:
@@ -52,7 +53,7 @@ def test_sweeps_go_on(
     sweeper: Callable[[Stumbling], NodeAgent | NurseryActor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Leases of runtimes end in them, and what nobody fetched is let go of."""
-    for module in (ray_agent, ray_nursery):
+    for module in (ray_agent, host):
         monkeypatch.setattr(module, "SWEEP_SECONDS", 0.01)
     swept = Stumbling()
     with pytest.raises(SystemExit):

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
-from cenote_security.certificates import Certificate, make_request
+from cenote_security.auth.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
+from cenote_security.auth.certificates import Certificate, make_request
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.cluster.node_certificate import LOOK_EVERY, KeptCertificate, NodeCertificate
-from cenote_worker.keeper.client import KeeperClient, connect, ensure_keeper
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, connect, ensure_store
+from cenote_worker.node.certificate import LOOK_EVERY, HostCertificate, NodeCertificate
 
 AUTHORITY = make_authority("Test", datetime.now(UTC))
 
@@ -24,8 +24,8 @@ class World:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = datetime.now(UTC)
-        ensure_keeper(folder)
-        self.keeper = KeeperClient(folder)
+        ensure_store(folder)
+        self.keeper = DescriptorStoreClient(folder)
 
     def end_keeper(self) -> None:
         self.keeper.shut_down()
@@ -36,8 +36,8 @@ class World:
     def agent(self) -> NodeCertificate:
         return NodeCertificate(self.keeper, lambda: self.now)
 
-    def host(self) -> KeptCertificate:
-        return KeptCertificate(self.keeper, lambda: self.now)
+    def host(self) -> HostCertificate:
+        return HostCertificate(self.keeper, lambda: self.now)
 
     def sign(self, agent: NodeCertificate, authority: Certificate = AUTHORITY) -> None:
         """As the gateway does."""
@@ -129,7 +129,7 @@ def test_a_new_keeper_gets_it_back(world: World) -> None:
     world.end_keeper()
     world.now += LOOK_EVERY
     assert had == host()
-    ensure_keeper(world.folder)
+    ensure_store(world.folder)
     assert b"" == agent.request(AUTHORITY.certificate)
     assert had == world.host()()
 

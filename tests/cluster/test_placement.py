@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from cenote_worker.cluster.placement import HostId, Placement
+from cenote_worker.node.placement import HostId, Placement
 
 A, B = HostId("a"), HostId("b")
 

@@ -6,7 +6,7 @@ import subprocess
 
 from tests.processes import runs
 
-from cenote_worker.cluster.process_ends import awaited_end
+from cenote_worker.node.machine import awaited_end
 
 
 def asleep() -> subprocess.Popen[bytes]:

@@ -7,7 +7,7 @@ import time
 
 from tests.waiting import until
 
-from cenote_worker.cluster.processors import idle_seconds
+from cenote_worker.node.machine import idle_seconds
 
 TICK = 0.01
 """Seconds: as exact as the kernel tells it."""

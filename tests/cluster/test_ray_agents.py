@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from cenote.gateway import ray_agents
-from cenote.gateway.ray_agents import RayAgents
+from cenote.gateway.machines import ray_nodes
+from cenote.gateway.machines.ray_nodes import RayAgents
 from cenote_security.errors import UnavailableError
 
 
@@ -27,6 +27,6 @@ def test_a_cluster_whose_head_is_away(
     def away(*_given: object, **_more: object) -> Any:
         raise raised
 
-    monkeypatch.setattr(ray_agents, "ensure_agents", away)
+    monkeypatch.setattr(ray_nodes, "ensure_agents", away)
     with pytest.raises(told, match=str(raised)):
         RayAgents(None)()  # type: ignore[arg-type]

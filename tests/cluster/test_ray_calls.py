@@ -10,8 +10,8 @@ import ray
 from ray.exceptions import GetTimeoutError
 
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
-from cenote_worker.cluster.node import HostGone
-from cenote_worker.cluster.ray_calls import ask, looked_up
+from cenote_worker.node.node import HostGone
+from cenote_worker.node.ray.actor_calls import ask, looked_up
 
 
 def test_an_answer_that_says_no_is_an_answer() -> None:

@@ -15,7 +15,7 @@ from tests.cluster.standing import StandingPlatform
 from tests.processes import kill, title
 from tests.waiting import until
 
-from cenote.gateway.own_cluster_unsafe import _free_ports
+from cenote.gateway.machines.own_cluster_unsafe import _free_ports
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

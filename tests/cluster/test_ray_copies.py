@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from cenote_security.errors import UnknownReferenceError
-from cenote_worker.cluster.kept_references import KeptReferences, size_in
-from cenote_worker.cluster.ray_copies import PIECE, Copies
-from cenote_worker.content import Content
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import Origin
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.node.ray.value_copies import PIECE, ValueCopies
+from cenote_worker.node.references import NodeReferences, size_in
+from cenote_worker.serving.references import ReferenceOrigin
+from cenote_worker.transport.content import Content
 
 INFO = VariableInfo(name="a", type="bytes", size=1, description="some")
 
@@ -22,11 +22,11 @@ class Node:
     """It has one value of tenant `t1`."""
 
     def __init__(self, folder: Path, data: bytes) -> None:
-        ensure_keeper(folder)
-        self.keeper = KeeperClient(folder)
-        self.store = KeptReferences(self.keeper, "n1", 1 << 30)
-        self.copies = Copies("first", self.store)
-        origin = Origin(tenant="t1", runtime="rt_1", step=1)
+        ensure_store(folder)
+        self.keeper = DescriptorStoreClient(folder)
+        self.store = NodeReferences(self.keeper, "n1", 1 << 30)
+        self.copies = ValueCopies("first", self.store)
+        origin = ReferenceOrigin(tenant="t1", runtime="rt_1", step=1)
         self.value = self.store.put(Content.of_bytes(data), INFO, origin, holder="h1", lease=60).id
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cenote_security.errors import UsageError
-from cenote_worker.cluster.residence import Carrier, clear, node_of, settle, vacate
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.node.machine import Carrier, clear, node_of, settle, vacate
 
 
 class Raylet:
@@ -51,13 +51,13 @@ def test_what_a_dead_raylet_carried_is_carried_on(
     """By the next to come, under the node's old name, for as long as there is something in its keeper's hands."""
     one, two, three = raylets
     home = settle(tmp_path / "root", one.carrier)
-    ensure_keeper(home)
+    ensure_store(home)
     try:
         one.die()
         assert home == settle(tmp_path / "root", two.carrier)
         assert "c" * 8 == node_of(settle(tmp_path / "root", three.carrier))
     finally:
-        KeeperClient(home).shut_down()
+        DescriptorStoreClient(home).shut_down()
 
 
 def test_one_that_cannot_be_seen_may_live(tmp_path: Path, raylets: tuple[Raylet, Raylet, Raylet]) -> None:
@@ -77,7 +77,7 @@ def test_the_end_takes_what_others_have_left(tmp_path: Path, raylets: tuple[Rayl
     one, two, three = raylets
     root = tmp_path / "root"
     dead, living, last = (settle(root, raylet.carrier) for raylet in (one, two, three))
-    ensure_keeper(dead)
+    ensure_store(dead)
     one.die()
     clear(root)
     vacate(last, with_root=True)

@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.capability import RuntimeKey
+from cenote_security.auth.capability import RuntimeKey
 from cenote_security.errors import UnknownRuntimeError
 from cenote_security.ids import RuntimeId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.cluster.assignment import KEY, Assignment
-from cenote_worker.cluster.host import RuntimeHost
-from cenote_worker.hosted.keeping import Keeping
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.node.assignment import KEY, Assignment
+from cenote_worker.node.host import RuntimeHost
+from cenote_worker.runtime.state.storage import RuntimeStorage
 from cenote_worker.supervisor.start import start_ends
 from cenote_worker.wire import policies
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
-    ensure_keeper(tmp_path / "keeper")
-    keeper = KeeperClient(tmp_path / "keeper")
+def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
+    ensure_store(tmp_path / "keeper")
+    keeper = DescriptorStoreClient(tmp_path / "keeper")
     yield keeper
     keeper.shut_down()
 
 
 @pytest.fixture
-def host(tmp_path: Path, keeper: KeeperClient) -> Iterator[RuntimeHost]:
+def host(tmp_path: Path, keeper: DescriptorStoreClient) -> Iterator[RuntimeHost]:
     host = RuntimeHost(
         node="n",
         folder=tmp_path / "keeper",
@@ -43,16 +43,16 @@ def host(tmp_path: Path, keeper: KeeperClient) -> Iterator[RuntimeHost]:
     host._server.close()
 
 
-def assignment(keeping: Keeping) -> Assignment:
-    policy = policies.to_message(SandboxPolicy()).SerializeToString()
+def assignment(keeping: RuntimeStorage) -> Assignment:
+    policy = policies.from_policy(SandboxPolicy()).SerializeToString()
     return Assignment(runtime="r", tenant="t", policy=policy, keeping=keeping)
 
 
-def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: KeeperClient) -> None:
+def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: DescriptorStoreClient) -> None:
     """Its keeper died behind its supervisor, when its node knew it already: nobody has its jail any more. An empty
     one in its place would run the next cell as if nothing were missing.
     """
-    lost = assignment(Keeping())
+    lost = assignment(RuntimeStorage())
     keeper.put("runtime/r/jail/1", b"", [])  # as where the one that ended it was killed meanwhile
     with pytest.raises(UnknownRuntimeError):
         host.bind(lost, begins=False)
@@ -63,8 +63,10 @@ def test_one_that_had_a_state_is_not_begun_anew(host: RuntimeHost, keeper: Keepe
     assert [] == keeper.keys("runtime/")
 
 
-def test_one_that_is_stored_is_there(host: RuntimeHost, keeper: KeeperClient, tmp_path: Path) -> None:
+def test_one_that_is_stored_is_there(
+    host: RuntimeHost, keeper: DescriptorStoreClient, tmp_path: Path
+) -> None:
     """A durable one needs no keeper."""
-    host.bind(assignment(Keeping(store=str(tmp_path / "store"), durable=True)), begins=False)
+    host.bind(assignment(RuntimeStorage(store=str(tmp_path / "store"), durable=True)), begins=False)
     assert ["r"] == [fact.runtime for fact in host.facts()]
     host.end("r")

@@ -28,8 +28,8 @@ from tests.waiting import until
 
 import cenote
 from cenote import SandboxPolicy
-from cenote.gateway.restarts import MOST as MOST_RESTARTS
-from cenote.gateway.restarts import WINDOW
+from cenote.gateway.process.restart_policy import MAX_RESTARTS as MOST_RESTARTS
+from cenote.gateway.process.restart_policy import RESTART_WINDOW
 from cenote.platform_team import ModelSpec, PlatformTeam
 from cenote_security.errors import CenoteError, UnavailableError
 
@@ -53,7 +53,7 @@ MOST = ("gateway", "keeper", "orchestrator", "nursery", "agent", "actor", "jail"
 BETWEEN = (1.5, 4.0)
 """Seconds between two shots."""
 
-GATEWAY_REST = WINDOW / MOST_RESTARTS + 5
+GATEWAY_REST = RESTART_WINDOW / MOST_RESTARTS + 5
 """Seconds. A gateway that dies more often is given up."""
 
 RUN = "```python\nimport time\ntime.sleep(1)\nreply('done')\n```"

@@ -10,13 +10,13 @@ from tests.serving.conftest import World
 from tests.serving.plain import Line
 
 from cenote_proto.v1 import runtime_pb2
-from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.serving.limits import Patience
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.node.references import NodeReferences
+from cenote_worker.serving.limits import ServerTimeouts
 
 TAP = """
 import os
-from cenote_worker.content import Content
+from cenote_worker.transport.content import Content
 kept, real = [], Content.delivered.__func__
 def tap(cls, message, descriptors):
     kept.extend(map(os.dup, descriptors))
@@ -50,9 +50,9 @@ set(done) - {"fchmod"}
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    ensure_keeper(tmp_path / "keeper")
-    keeper = KeeperClient(tmp_path / "keeper")
-    world = World(Patience(), KeptReferences(keeper, "n1", 0))  # without room: all of it goes to disk
+    ensure_store(tmp_path / "keeper")
+    keeper = DescriptorStoreClient(tmp_path / "keeper")
+    world = World(ServerTimeouts(), NodeReferences(keeper, "n1", 0))  # without room: all of it goes to disk
     yield world
     world.close()
     keeper.shut_down()

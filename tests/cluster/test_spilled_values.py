@@ -17,27 +17,26 @@ from tests.cluster.standing import keeper_of
 from tests.waiting import until
 
 from cenote_security.errors import QuotaExceededError, UnavailableError
-from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.content import Content
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.kept_injection import from_record, to_record
-from cenote_worker.keeper.client import KeeperClient, ensure_keeper
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import Origin
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, ensure_store
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.node.references import NodeReferences
+from cenote_worker.runtime.injection import Injection, from_record, to_record
+from cenote_worker.serving.references import ReferenceOrigin
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
 from cenote_worker.tenancy.shared_quota import SharedQuota
+from cenote_worker.transport.content import Content
 
 INFO = VariableInfo(name="a", type="bytes", size=24, description="some")
-HOME = Origin(tenant="t1", runtime="rt_1", step=4)
+HOME = ReferenceOrigin(tenant="t1", runtime="rt_1", step=4)
 BIG = 300_000
 ROOM = 1_000_000
 """For three of them."""
 
 
 @contextmanager
-def keeping(folder: Path) -> Iterator[KeeperClient]:
-    ensure_keeper(folder)
-    client = KeeperClient(folder)
+def keeping(folder: Path) -> Iterator[DescriptorStoreClient]:
+    ensure_store(folder)
+    client = DescriptorStoreClient(folder)
     try:
         yield client
     finally:
@@ -45,22 +44,22 @@ def keeping(folder: Path) -> Iterator[KeeperClient]:
 
 
 @pytest.fixture
-def keeper(tmp_path: Path) -> Iterator[KeeperClient]:
+def keeper(tmp_path: Path) -> Iterator[DescriptorStoreClient]:
     with keeping(tmp_path / "keeper") as client:
         yield client
 
 
 @pytest.fixture
-def store(keeper: KeeperClient) -> KeptReferences:
-    return KeptReferences(keeper, "n1", ROOM)
+def store(keeper: DescriptorStoreClient) -> NodeReferences:
+    return NodeReferences(keeper, "n1", ROOM)
 
 
-def put(store: KeptReferences, letter: str, size: int = BIG) -> str:
+def put(store: NodeReferences, letter: str, size: int = BIG) -> str:
     data = letter.encode() * size
     return store.put(Content.pack([data]), INFO, HOME, holder="h", lease=60).id
 
 
-def read(store: KeptReferences, reference: str) -> set[bytes]:
+def read(store: NodeReferences, reference: str) -> set[bytes]:
     """The letters that a value is made of."""
     content = store.content(reference, "t1")
     try:
@@ -71,22 +70,24 @@ def read(store: KeptReferences, reference: str) -> set[bytes]:
         content.close()
 
 
-def on_disk(keeper: KeeperClient) -> set[str]:
+def on_disk(keeper: DescriptorStoreClient) -> set[str]:
     return {key.rpartition("/")[2] for key in keeper.keys("spilled/")}
 
 
-def inject(keeper: KeeperClient, store: KeptReferences, reference: str) -> None:
+def inject(keeper: DescriptorStoreClient, store: NodeReferences, reference: str) -> None:
     """As a runtime's host keeps what was injected into it."""
     record, descriptors, content = to_record(injection_of(store, reference))
     keeper.put("runtime/rt_1/injection/1", record, descriptors)
     content.close()
 
 
-def injection_of(store: KeptReferences, reference: str) -> Injection:
+def injection_of(store: NodeReferences, reference: str) -> Injection:
     return Injection(values=store.content(reference, "t1"), single="a", names=("a",))
 
 
-def test_what_was_not_used_for_longest_goes_to_disk(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_what_was_not_used_for_longest_goes_to_disk(
+    keeper: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """And is the same there: who looks at it, and what is said of it, tells no difference."""
     first, second, third = put(store, "a"), put(store, "b"), put(store, "c")
     told = store.describe(second, "t1")
@@ -101,7 +102,7 @@ def test_what_was_not_used_for_longest_goes_to_disk(keeper: KeeperClient, store:
     assert (4, told.size * 4) == store.used()
 
 
-def test_what_a_runtime_has_stays_in_memory(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_what_a_runtime_has_stays_in_memory(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
     """Where all are in use the newcomer goes to disk."""
     first, second, third = (put(store, letter) for letter in "abc")
     inject(keeper, store, first)
@@ -113,7 +114,7 @@ def test_what_a_runtime_has_stays_in_memory(keeper: KeeperClient, store: KeptRef
     assert {b"c"} == read(store, third)
 
 
-def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: KeptReferences) -> None:
+def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: NodeReferences) -> None:
     """It has no seals; it comes from the keeper, which is trusted."""
     references = [put(store, letter) for letter in "abcd"]
     record, descriptors, content = to_record(injection_of(store, references[0]))
@@ -124,7 +125,7 @@ def test_a_runtime_that_is_taken_over_has_its_value_from_disk(store: KeptReferen
     content.close()
 
 
-def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
+def test_nobody_can_write_what_is_on_disk(store: NodeReferences) -> None:
     """By its descriptor; and what a user writes into its own map stays its own."""
     reference, *_ = [put(store, letter) for letter in "abcd"]
     content = store.content(reference, "t1")
@@ -141,7 +142,7 @@ def test_nobody_can_write_what_is_on_disk(store: KeptReferences) -> None:
     assert {b"a"} == read(store, reference)
 
 
-def test_nothing_is_left_of_what_was_on_disk(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_nothing_is_left_of_what_was_on_disk(keeper: DescriptorStoreClient, store: NodeReferences) -> None:
     """No descriptor in the keeper, and with that no block of the disk, and no name in its folder."""
     names = set(os.listdir(keeper.folder))
     assert [] == keeper.keys()  # over the line that all of this uses
@@ -156,11 +157,13 @@ def test_nothing_is_left_of_what_was_on_disk(keeper: KeeperClient, store: KeptRe
     assert names == set(os.listdir(keeper.folder))
 
 
-def open_files(keeper: KeeperClient) -> int:
+def open_files(keeper: DescriptorStoreClient) -> int:
     return len(os.listdir(f"/proc/{keeper_of(keeper.folder)}/fd"))
 
 
-def test_a_full_disk_is_told_and_nothing_is_lost(keeper: KeeperClient, store: KeptReferences) -> None:
+def test_a_full_disk_is_told_and_nothing_is_lost(
+    keeper: DescriptorStoreClient, store: NodeReferences
+) -> None:
     """What was to make room is in memory still, and what could not be kept holds no lease."""
     references = [put(store, letter) for letter in "abc"]
     content = Content.pack([b"d" * BIG])
@@ -189,17 +192,17 @@ def files_of_at_most(size: int) -> Iterator[None]:
 def test_a_disk_that_is_memory_is_none() -> None:
     """Nothing would be gained there: then the bound on memory is the bound."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, keeping(Path(folder) / "keeper") as keeper:
-        store = KeptReferences(keeper, "n1", ROOM)
+        store = NodeReferences(keeper, "n1", ROOM)
         for letter in "abc":
             put(store, letter)
         with pytest.raises(UnavailableError, match="tmpfs, which is memory too"):
             put(store, "d")
 
 
-def test_quotas_count_what_is_on_disk(keeper: KeeperClient, tmp_path: Path) -> None:
+def test_quotas_count_what_is_on_disk(keeper: DescriptorStoreClient, tmp_path: Path) -> None:
     """A tenant has what it has, wherever it is."""
     quotas = MachineQuotas(tmp_path / "quotas")
-    store = KeptReferences(keeper, "n1", ROOM, quotas=quotas)
+    store = NodeReferences(keeper, "n1", ROOM, quotas=quotas)
     quotas.limit({"t1": {SharedQuota.STORED: 5 * BIG}})
     for letter in "abcd":
         put(store, letter)
@@ -209,12 +212,12 @@ def test_quotas_count_what_is_on_disk(keeper: KeeperClient, tmp_path: Path) -> N
     quotas.close()
 
 
-def test_many_share_at_once(keeper: KeeperClient) -> None:
+def test_many_share_at_once(keeper: DescriptorStoreClient) -> None:
     """Memory never has more than its room, and everybody reads what it has put."""
     wrong: list[object] = []
 
     def work(letter: str) -> None:
-        store = KeptReferences(KeeperClient(keeper.folder), "n1", ROOM)
+        store = NodeReferences(DescriptorStoreClient(keeper.folder), "n1", ROOM)
         for _ in range(5):
             reference = put(store, letter)
             wrong.extend(read(store, reference) - {letter.encode()})

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from cenote_worker.cluster.actor_watch import ActorWatch
-from cenote_worker.cluster.state_log import StateLog
+from cenote_worker.node.ray.actor_watch import ActorWatch
+from cenote_worker.node.state_log import StateLog
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -31,9 +31,9 @@ from cenote_security.errors import (
     UnknownReferenceError,
     UnknownRuntimeError,
 )
-from cenote_worker.cluster.ray_copies import PIECE
-from cenote_worker.cluster.residence import Carrier, node_of
-from cenote_worker.keeper.client import KeeperClient
+from cenote_worker.descriptor_store.client import DescriptorStoreClient
+from cenote_worker.node.machine import Carrier, node_of
+from cenote_worker.node.ray.value_copies import PIECE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 """The first test waits for all processes of a cluster to come up."""
@@ -156,7 +156,7 @@ def leases(folder: Path, holder: str) -> list[str]:
 
 
 def kept(folder: Path, prefix: str) -> list[str]:
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
     try:
         return client.keys(prefix)
     finally:
@@ -259,7 +259,7 @@ def test_a_machine_that_is_killed(machines: Machines) -> None:
     brings back what had a name, cells and values included, but for what was deleted meanwhile."""
     lossy = Lossy(machines)
     doomed = machines.here.find(machines.runtime(machines.second, "doomed").name)
-    keeper = KeeperClient(machines.folder(machines.second))
+    keeper = DescriptorStoreClient(machines.folder(machines.second))
     name = max(info.name for info in machines.here.runtimes() if info.name.startswith("there"))
     node, running = node_of(machines.folder(machines.second)), Running(lossy.there, lines=60)
     began = time.monotonic()

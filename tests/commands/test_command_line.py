@@ -94,7 +94,7 @@ def test_ctrl_c_while_commands_are_loaded_leaves_no_trace() -> None:
         import sys
         class Impatient:
             def find_spec(self, name, *_rest):
-                if name == "cenote.cli.status":
+                if name == "cenote.cli.platform.status":
                     raise KeyboardInterrupt
         sys.meta_path.insert(0, Impatient())
         from cenote.cli.main import main

@@ -1,4 +1,4 @@
-"""Tests of `cenote.cli.data_files`."""
+"""Tests of `cenote.cli.local.data_files`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 import pandas
 import pytest
 
-from cenote.cli.data_files import DataFile, data_encoding, data_file, load
+from cenote.cli.local.data_files import DataFile, data_encoding, data_file, load
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UnavailableError, UsageError
 

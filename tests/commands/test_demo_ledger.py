@@ -1,9 +1,9 @@
-"""Tests of `cenote.demo.ledger`."""
+"""Tests of `cenote.demo.agents`."""
 
 from __future__ import annotations
 
-from cenote.demo.ledger import AgentRow, Transfer, align, cost_table, transfer_table
-from cenote.models.usage import TokenUsage
+from cenote.demo.agents import AgentRow, Transfer, align, cost_table, transfer_table
+from cenote.models.messages import TokenUsage
 
 
 def row(name: str, *, seconds: float, estimated: bool = False) -> AgentRow:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cenote.cli.doctor import Diagnosis, describe, try_jail
+from cenote.cli.local.doctor import MachineReport, describe, try_jail
 from cenote.runtime import PythonRuntime
 from cenote.terminal.screen import Screen
 from cenote_security.walls.facilities import Facility
@@ -43,7 +43,7 @@ def test_people_get_a_table() -> None:
     found = Facility(name="jail", available=True, detail="first result after 9 ms")
     missing = Facility(name="landlock", available=False, detail="ENOSYS", remedy="Boot with lsm=landlock.")
     out = io.StringIO()
-    diagnosis = Diagnosis(isolation="strict", remedy="", facilities=(found, missing))
+    diagnosis = MachineReport(isolation="strict", remedy="", facilities=(found, missing))
     describe(diagnosis, Screen(out, io.StringIO()))
     assert [
         "isolation  strict",
@@ -57,5 +57,5 @@ def test_no_isolation_is_said() -> None:
     """Where namespaces and Landlock are missing."""
     missing = Facility(name="landlock", available=False, detail="ENOSYS", remedy="Boot with lsm=landlock.")
     out = io.StringIO()
-    describe(Diagnosis(isolation=None, remedy="x", facilities=(missing,)), Screen(out, io.StringIO()))
+    describe(MachineReport(isolation=None, remedy="x", facilities=(missing,)), Screen(out, io.StringIO()))
     assert "isolation  none" in out.getvalue().splitlines()

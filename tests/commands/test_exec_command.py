@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote.cli.execute import preload_for
+from cenote.cli.local.execute import preload_for
 
 Cenote = Callable[..., subprocess.CompletedProcess[str]]
 

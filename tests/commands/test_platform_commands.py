@@ -23,11 +23,11 @@ from tests.processes import runs
 from tests.waiting import until
 
 from cenote.cli.main import build_parser
-from cenote.cli.runtime import _table
-from cenote.cli.up import options_from
-from cenote.gateway.daemon_lock import DaemonLock, Running, died_at, running_at
-from cenote.gateway.quota import Quota
-from cenote.gateway.state_folder import StateFolder
+from cenote.cli.platform.runtime import _table
+from cenote.cli.platform.up import options_from
+from cenote.gateway.process.daemon_lock import DaemonLock, Running, died_at, running_at
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.values.quota import Quota
 from cenote.terminal.screen import Screen
 from cenote_worker.wire.channels import ENVIRONMENT
 

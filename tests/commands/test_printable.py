@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cenote_security.options import parse_size
 from cenote_security.printable import printable, shown_size
-from cenote_security.size import parse_size
 
 ANY = st.text(st.characters(codec=None))
 

@@ -6,12 +6,12 @@ import io
 
 from cenote.agent import Event, EventType
 from cenote.terminal.screen import Screen
-from cenote.terminal.transcript import BLOCKS, Transcript
+from cenote.terminal.transcript import BLOCKS, TranscriptPrinter
 
 
 def printed(*events: Event, name: str = "") -> list[str]:
     out = io.StringIO()
-    transcript = Transcript(Screen(out, io.StringIO()), name)
+    transcript = TranscriptPrinter(Screen(out, io.StringIO()), name)
     for event in events:
         transcript.show(event)
     return out.getvalue().splitlines()

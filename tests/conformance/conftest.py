@@ -17,7 +17,7 @@ from tests.shared_runtime.conftest import forgetful, gate, good, start
 
 from cenote.runtime import PythonRuntime
 from cenote.runtime.remote.address import Destination
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 __all__ = ["forgetful", "gate", "good", "make_runtime", "runtime", "start"]
 

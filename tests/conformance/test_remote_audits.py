@@ -16,7 +16,7 @@ from tests.soundness.test_audited_patches import (
 )
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 
 @pytest.fixture

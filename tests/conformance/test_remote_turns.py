@@ -12,7 +12,7 @@ from tests.waiting import PATIENCE
 import cenote
 from cenote.runtime import Function, PythonRuntime
 from cenote_security.errors import RuntimeClosedError
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 
 def test_two_clients_with_two_authors(platform: Any, good: Callable) -> None:

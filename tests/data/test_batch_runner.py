@@ -10,11 +10,18 @@ import pyarrow as pa
 import pytest
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote.data import BatchFailedError, SchemaMismatchError, runner, splitting
-from cenote.data.parcel import FunctionParcel
-from cenote.data.runner import BatchFormat, BatchRunner
-from cenote.data.schemas import Agreed, Agreement
-from cenote.data.splitting import HOPELESS, HOPELESS_AGAIN, PARTS, Splitting
+from cenote.data import BatchFailedError, SchemaMismatchError, runner
+from cenote.data import runner as splitting
+from cenote.data.runner import (
+    HOPELESS,
+    HOPELESS_AGAIN,
+    PARTS,
+    BatchFormat,
+    BatchRunner,
+    FunctionParcel,
+    Splitting,
+)
+from cenote.data.schemas import AgreedSchema, SchemaAgreement
 from cenote.errors import UsageError
 
 POLICY = SandboxPolicy(memory="300MiB", preload=("numpy", "pandas", "pyarrow"), cell_timeout=60)
@@ -242,9 +249,9 @@ def test_rows_that_take_all_their_time_cost_more_of_the_budget() -> None:
     assert len(tries) <= 8 * 3 + 1
 
 
-def blocks_of(source: str, *batches: pa.Table, agreement: Agreement | None = None) -> list[pa.Table]:
+def blocks_of(source: str, *batches: pa.Table, agreement: SchemaAgreement | None = None) -> list[pa.Table]:
     """Of a function `f`."""
-    agree = (agreement or Agreement()).agree
+    agree = (agreement or SchemaAgreement()).agree
     with BatchRunner(FunctionParcel(name="f", source=source), POLICY, "pandas", "error", agree) as runs:
         return [runs(batch) for batch in batches]
 
@@ -309,8 +316,8 @@ def test_what_contradicts_a_guess_ends_the_job() -> None:
     with pytest.raises(SchemaMismatchError, match="'w' of large_string, which is int64") as caught:
         blocks_of(source, rows(0, 1), rows(5))
     assert "`schema=`" in str(pickle.loads(pickle.dumps(caught.value)))
-    known = Agreement()
-    known.agree(Agreed(schema=pa.schema({"n": pa.int64(), "w": pa.large_string()})))
+    known = SchemaAgreement()
+    known.agree(AgreedSchema(schema=pa.schema({"n": pa.int64(), "w": pa.large_string()})))
     bad, good = blocks_of(source, rows(0, 1), rows(5), agreement=known)
     assert bad.schema == good.schema
     assert ["a"] == good["w"].to_pylist()
@@ -322,7 +329,7 @@ def test_what_contradicts_a_guess_ends_the_job() -> None:
 
 def test_processes_agree() -> None:
     """On what the first of them has seen, also for batches that fail as a whole."""
-    agreement = Agreement()
+    agreement = SchemaAgreement()
     source = "def f(b):\n if (b.n < 3).all(): 1 / 0\n return b.assign(w=b.n.map(str))"
     (good,) = blocks_of(source, rows(5), agreement=agreement)
     (bad,) = blocks_of(source, rows(0, 1), agreement=agreement)

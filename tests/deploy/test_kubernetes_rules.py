@@ -16,8 +16,8 @@ from tests.deploy.manifests import (
     pod_templates,
 )
 
-from cenote.gateway.orchestrators.places import PROCESS, share_of
-from cenote_security.size import parse_size
+from cenote.gateway.work.worker_slots import PROCESS, share_of
+from cenote_security.options import parse_size
 
 EPHEMERAL = 32768
 CONTAINERS = list(containers())

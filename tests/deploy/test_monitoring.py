@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cenote.gateway.metrics import ALL
+from cenote.gateway.api.metrics import ALL
 
 ROOT = Path(__file__).resolve().parents[2]
 RULES = ROOT / "deploy" / "monitoring" / "alerts.yaml"

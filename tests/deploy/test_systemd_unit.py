@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.deploy.manifests import DEPLOY
 
-from cenote.gateway.heartbeat import PATIENCE
-from cenote.gateway.own_cluster_unsafe import START_PATIENCE
+from cenote.gateway.machines.own_cluster_unsafe import START_PATIENCE
+from cenote.gateway.process.restart_policy import PATIENCE
 
 UNIT = DEPLOY / "cenote.service"
 SYSTEMD = shutil.which("systemd-analyze")

@@ -12,7 +12,7 @@ from tests.doors.http_served import served
 
 from cenote import SandboxPolicy
 from cenote.doors.callers import OneCaller
-from cenote.doors.console.sessions import LONGEST, MOST_SESSIONS, Sessions
+from cenote.doors.console.pages import LONGEST, MOST_SESSIONS, ConsoleSessions
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
 
 TOKEN = "a token of this test"
@@ -118,7 +118,7 @@ def test_forms_of_other_pages_do_nothing(browser: Browser, named: str) -> None:
 def test_sessions_end() -> None:
     """By time, and where there are too many."""
     now = 0.0
-    sessions = Sessions(lambda: now)
+    sessions = ConsoleSessions(lambda: now)
     first = sessions.begin("one")
     now = LONGEST - 1
     assert sessions.get(first) is not None

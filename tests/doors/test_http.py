@@ -20,7 +20,7 @@ from mcp.shared._httpx_utils import create_mcp_http_client
 from tests.doors.http_served import client, served
 
 from cenote import SandboxPolicy
-from cenote.doors import http_api, http_streaming
+from cenote.doors import http_api, http_models
 from cenote.doors.callers import OneCaller
 from cenote.doors.http_app import ServerNames
 from cenote.doors.open_runtimes import LocalSource, OpenRuntimes
@@ -164,7 +164,7 @@ def test_a_cell_is_interrupted_by_another_request(runtime: Runtime, http: httpx.
 def test_a_slow_reader_costs_no_memory_and_gets_the_result(
     runtime: Runtime, http: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_streaming, "MOST_QUEUED", 100)
+    monkeypatch.setattr(http_models, "MOST_QUEUED", 100)
     code = "for _ in range(50): print('x' * 99, flush=True)"
     answer = http.post(f"{runtime.path}/cells", json={"code": code}, headers={"Accept": http_api.NDJSON})
     events = [json.loads(line) for line in answer.text.splitlines()]

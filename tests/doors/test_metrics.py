@@ -10,11 +10,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as read_text
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote.doors.metrics import Sample, counted, exposition
-from cenote.gateway.metrics import ALL
+from cenote.doors.metrics import MetricSample, counted, exposition
+from cenote.gateway.api.metrics import ALL
 from cenote.harness import Patch
 from cenote.runtime import Function
-from cenote_worker.counts import (
+from cenote_worker.process.metrics import (
     CELL_SECONDS,
     CELLS,
     KILLS,
@@ -22,12 +22,12 @@ from cenote_worker.counts import (
     THIS_PROCESS,
     Counts,
     Metric,
-    Snapshot,
+    MetricsSnapshot,
     keys_of,
 )
 
 
-def since(before: Snapshot) -> dict[tuple[str, ...], float]:
+def since(before: MetricsSnapshot) -> dict[tuple[str, ...], float]:
     """What this process has counted, histograms by how many they have."""
     more = Counts()
     more.take_in(THIS_PROCESS.snapshot(), before)
@@ -153,7 +153,7 @@ def test_the_text_is_what_prometheus_reads(accepted: str) -> None:
 
 def test_labels_are_escaped() -> None:
     odd = 'a"b\\c\nd'
-    text, _ = exposition([Sample(Metric("odd", "gauge", "A test.", {"name": ()}), 1, (odd,))])
+    text, _ = exposition([MetricSample(Metric("odd", "gauge", "A test.", {"name": ()}), 1, (odd,))])
     (family,) = read_text(text.decode())
     assert odd == family.samples[0].labels["name"]
 
@@ -172,7 +172,7 @@ def test_tables_of_processes_add_up() -> None:
     assert machine.snapshot() == gateway.snapshot()
     other = Counts()
     other.observe(Metric(CELL_SECONDS.name, "histogram", "", buckets=(1.0,)), 0.5)
-    gateway.take_in(other.snapshot(), Snapshot())
+    gateway.take_in(other.snapshot(), MetricsSnapshot())
     assert machine.snapshot() == gateway.snapshot()
 
 

@@ -11,10 +11,10 @@ from tests.egress.world import LONG, Door, Sink, Site, World, site
 from cenote.runtime import PythonRuntime
 from cenote_security.network import Allow, Secret
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.egress.patience import Patience
-from cenote_worker.egress.service import EgressService
-from cenote_worker.hosted import runtime as hosted
-from cenote_worker.supervisor.start import Nursery
+from cenote_worker.egress.proxy import EgressService
+from cenote_worker.egress.relay import ProxyTimeouts
+from cenote_worker.runtime import runtime as hosted
+from cenote_worker.supervisor.start import JailStarter
 
 OpenDoor = Callable[..., Door]
 NetworkRuntime = Callable[..., PythonRuntime]
@@ -57,10 +57,10 @@ class Doors:
 
     def __init__(self) -> None:
         self.world = World()
-        self._services: dict[Patience, EgressService] = {}
+        self._services: dict[ProxyTimeouts, EgressService] = {}
         self._doors: list[Door] = []
 
-    def open(self, *destinations: str, patience: Patience = LONG, **limits: Any) -> Door:
+    def open(self, *destinations: str, patience: ProxyTimeouts = LONG, **limits: Any) -> Door:
         if patience not in self._services:
             self._services[patience] = EgressService(lambda: self.world, patience)
         self._doors.append(Door(self._services[patience], Allow(destinations, **limits)))
@@ -85,12 +85,12 @@ def open_door(doors: Doors, world: World) -> Iterator[OpenDoor]:
 
 
 @pytest.fixture(scope="session")
-def nursery() -> Nursery:
-    return Nursery(World)
+def nursery() -> JailStarter:
+    return JailStarter(World)
 
 
 @pytest.fixture
-def network_runtime(nursery: Nursery, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
+def network_runtime(nursery: JailStarter, monkeypatch: pytest.MonkeyPatch) -> Iterator[NetworkRuntime]:
     """network_runtime("files.test:80"): a runtime whose jail may reach these names, which stand for loopback.
 
     credentials: of the Allow; other settings are the policy's.

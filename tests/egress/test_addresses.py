@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote_worker.egress.addresses import is_public
-from cenote_worker.egress.reach import is_own
+from cenote_worker.egress.addresses import is_own, is_public
 
 
 @pytest.mark.parametrize(

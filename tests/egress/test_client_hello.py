@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.egress.world import hello
 
-from cenote_worker.egress.client_hello import (
+from cenote_worker.egress.tls_hello import (
     MAX_HELLO,
     MAX_RECORDS,
     UnreadableHello,

@@ -8,7 +8,7 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_network import NETWORK
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.network import Allow
 
@@ -25,7 +25,7 @@ def networked() -> Iterator[Arena]:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
-def test_a_proxy_opens_nothing_else(networked: Arena, attempt: Attempt) -> None:
+def test_a_proxy_opens_nothing_else(networked: Arena, attempt: EscapeAttempt) -> None:
     """An interface is up and a port may be connected to; no listener outside hears anything all the same."""
     networked.hold(attempt)
     assert () == networked.runtime.network_log

@@ -16,9 +16,9 @@ from cenote.runtime import ExecutionResult, PythonRuntime, Variable
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.egress.service import EgressService
+from cenote_worker.egress.proxy import EgressService
 from cenote_worker.supervisor import start
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.supervisor.exit_reason import JailExit
 
 
 def run(runtime: PythonRuntime, code: str) -> ExecutionResult:
@@ -172,7 +172,7 @@ context.wrap_socket(raw, server_hostname="evil.test")
 
 
 def test_without_a_network_nothing_of_it_is_there(
-    nursery: start.Nursery, monkeypatch: pytest.MonkeyPatch
+    nursery: start.JailStarter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The default: no proxy in the environment, no port, not even a loopback that is up."""
     with PythonRuntime(sandbox=SandboxPolicy(isolation="strict", preload=())) as runtime:
@@ -181,11 +181,11 @@ def test_without_a_network_nothing_of_it_is_there(
         assert () == runtime.network_log
 
 
-def test_a_way_out_that_cannot_be_opened(nursery: start.Nursery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_way_out_that_cannot_be_opened(nursery: start.JailStarter, monkeypatch: pytest.MonkeyPatch) -> None:
     """The jail that was to have it is ended, and no descriptor of it stays behind."""
     policy = SandboxPolicy(isolation="strict", preload=(), network=Allow(["files.test"]))
     first = nursery.start(policy)
-    first.end(Death(reason="closed"))
+    first.end(JailExit(reason="closed"))
     until(lambda: first.death is not None)
 
     def refuse(*_: object) -> None:

@@ -14,8 +14,8 @@ from tests.egress.conftest import OpenDoor
 from tests.egress.world import AUTHORITY, LONG, Door, Sink, Site, World, hello, read_all, read_head
 from tests.waiting import PATIENCE, until
 
-from cenote_worker.egress.ledger import Decision, Ledger
-from cenote_worker.egress.pace import BURST_SECONDS, Pace
+from cenote_worker.egress.connection_rate import BURST_SECONDS, ConnectionRate
+from cenote_worker.egress.ledger import Decision, EgressLedger
 
 UNRECOGNIZED_NAME = b"\x15\x03\x03\x00\x02\x02\x70"
 HASTY = replace(LONG, idle=0.5)
@@ -439,7 +439,7 @@ def test_hostile_text_does_not_reach_the_log(open_door: OpenDoor) -> None:
 
 def test_the_ledger_keeps_the_latest(open_door: OpenDoor) -> None:
     """A jail that is refused for ever does not fill the client's memory."""
-    ledger = Ledger(open_door("files.test").ledger.allow)
+    ledger = EgressLedger(open_door("files.test").ledger.allow)
     for port in range(1500):
         ledger.note("tunnel", "evil.test", port, reason="no")
     assert (1000, 500) == (len(ledger.decisions), ledger.decisions[0].port)
@@ -447,7 +447,7 @@ def test_the_ledger_keeps_the_latest(open_door: OpenDoor) -> None:
 
 def test_pace() -> None:
     """A burst after a rest, then one turn per interval; a rest does not add up beyond the burst."""
-    pace = Pace(rate=2)
+    pace = ConnectionRate(rate=2)
     assert [0.0] * int(2 * BURST_SECONDS) == [pace.wait(100.0) for _ in range(int(2 * BURST_SECONDS))]
     assert [0.5, 1.0] == [pace.wait(100.0), pace.wait(100.0)]
     assert 0.0 == pace.wait(1000.0)

@@ -15,15 +15,14 @@ from tests.egress.world import AUTHORITY, Door, Site, read_all, read_head
 from tests.waiting import until
 
 from cenote.runtime import ExecutionResult, PythonRuntime
-from cenote_security.containment import weakness
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow, Secret
-from cenote_security.policy import SandboxPolicy
-from cenote_worker.egress.refusal import Refused
-from cenote_worker.egress.reply import Mask
-from cenote_worker.egress.request import Tunnel, parse_inside
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.start import Nursery
+from cenote_security.policy import SandboxPolicy, weakness
+from cenote_worker.egress.http_request import Tunnel, parse_inside
+from cenote_worker.egress.refusal import HttpRefusal
+from cenote_worker.egress.relay import Mask
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.start import JailStarter
 
 VALUE = "Bearer canary-8f1d2c3b4a596877"
 WORD = VALUE.removeprefix("Bearer ")
@@ -164,7 +163,7 @@ def test_another_path_goes_without(path: str) -> None:
 @pytest.mark.parametrize("path", TWO_READINGS)
 def test_a_path_that_leads_out_of_a_listed_one(path: str) -> None:
     """Path confusion (CWE-436): the proxy reads one path, and the server another."""
-    with pytest.raises(Refused, match="two ways"):
+    with pytest.raises(HttpRefusal, match="two ways"):
         inside(path, secret=PATHS)
 
 
@@ -191,7 +190,7 @@ SMUGGLED = {
 def test_a_request_with_two_readings_is_refused(request_parts: tuple[str, list[str], str]) -> None:
     """Request smuggling (CWE-444)."""
     target, headers, method = request_parts
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         inside(target, *headers, method=method)
 
 
@@ -199,7 +198,7 @@ def test_a_request_with_two_readings_is_refused(request_parts: tuple[str, list[s
     "host", ["other.example.com", f"{HOST}.", f"{HOST}:8443", "127.0.0.1", "", f"x@{HOST}"]
 )
 def test_the_host_is_that_of_the_tunnel(host: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         parse_inside(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), TUNNEL, SECRET)
 
 
@@ -504,7 +503,7 @@ def test_programs_trust_the_proxy_and_whom_they_would(
     assert "(True, False, 'mine')" == ran(runtime, code, tls_site.port).value
 
 
-def test_another_process_goes_on_with_a_jail_and_its_authority(nursery: Nursery) -> None:
+def test_another_process_goes_on_with_a_jail_and_its_authority(nursery: JailStarter) -> None:
     """What is handed on has it; its text does not show the key."""
     network = Allow([HOST], credentials={HOST: SECRET})
     ends = nursery.start_ends(SandboxPolicy(isolation="strict", preload=(), network=network))

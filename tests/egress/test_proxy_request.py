@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_worker.egress.refusal import Refused
-from cenote_worker.egress.request import MAX_HEAD, Plain, Tunnel, parse
+from cenote_worker.egress.http_request import MAX_HEAD, Plain, Tunnel, parse
+from cenote_worker.egress.refusal import HttpRefusal
 
 
 def head(first: str, *headers: str) -> bytes:
@@ -58,9 +58,9 @@ HOSTS = ["127.0.0.1", "169.254.169.254", "[::1]", "[::ffff:127.0.0.1]", "0x7f.1"
 @pytest.mark.parametrize("host", HOSTS, ids=[host.replace("0x", "hex ") for host in HOSTS])
 def test_only_names_are_reached(host: str) -> None:
     """Addresses in every notation and names with two readings get no further, tunnelled or not."""
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         parse(head(f"CONNECT {host}:443 HTTP/1.1"))
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         parse(get(f"http://{host}/", host))
 
 
@@ -106,7 +106,7 @@ SMUGGLED = {
 @pytest.mark.parametrize("request_head", SMUGGLED.values(), ids=SMUGGLED.keys())
 def test_what_has_two_readings_is_refused(request_head: bytes) -> None:
     """CWE-444, request smuggling: two parsers must not be able to disagree about host or length."""
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefusal):
         parse(request_head)
 
 
@@ -126,7 +126,7 @@ def test_a_changed_request_is_read_or_refused(sample: bytes, edits: list[tuple[i
     changed = bytearray(sample[:500])
     for at, removed, added in edits:
         changed[at : at + removed] = added
-    with contextlib.suppress(Refused):
+    with contextlib.suppress(HttpRefusal):
         request = parse(bytes(changed))
         assert request.host.isascii()
         if isinstance(request, Plain):
@@ -138,13 +138,13 @@ def test_a_changed_request_is_read_or_refused(sample: bytes, edits: list[tuple[i
 
 def test_an_answer_says_why_in_its_status_line() -> None:
     """Clients show nothing else of a refused tunnel."""
-    assert Refused(403, "not here").answer().startswith(b"HTTP/1.1 403 not here\r\n")
-    assert Refused(403, "not here").answer().endswith(b"\r\n\r\nnot here\n")
+    assert HttpRefusal(403, "not here").answer().startswith(b"HTTP/1.1 403 not here\r\n")
+    assert HttpRefusal(403, "not here").answer().endswith(b"\r\n\r\nnot here\n")
 
 
 def test_what_the_log_and_the_answer_say_of_a_request_is_one_line_of_ascii() -> None:
     """A header may hold the bytes that some terminals take for commands, and some readers for the end of a line."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(HttpRefusal) as refused:
         parse(get("http://a.com/", "\x9b2J\x85\tcenote.egress: allowed"))
     assert r"\x9b2J\x85\tcenote.egress: allowed is not a name" in refused.value.reason
     assert refused.value.reason.isascii()

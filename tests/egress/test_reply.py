@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.egress.reply import Reply
-from cenote_worker.egress.request import MAX_HEAD
+from cenote_worker.egress.http_request import MAX_HEAD
+from cenote_worker.egress.relay import Reply
 
 CLOSE = b"Connection: close\r\n"
 BODY = b"body\r\n\r\nConnection: keep-alive\r\n"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote_worker.egress.client_hello import UnreadableHello
-from cenote_worker.egress.server_hello import RETRY_RANDOM, asks_again
+from cenote_worker.egress.tls_hello import RETRY_RANDOM, UnreadableHello, asks_again
 
 
 def server_hello(random: bytes, *, first_record: int = 0) -> bytes:

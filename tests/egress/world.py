@@ -15,15 +15,15 @@ from pathlib import Path
 from tests.waiting import PATIENCE
 
 from cenote_security.network import Allow
-from cenote_worker.egress.ledger import Ledger
-from cenote_worker.egress.patience import Patience
-from cenote_worker.egress.reach import PROTOCOLS
-from cenote_worker.egress.service import EgressService
-from cenote_worker.egress.tls_end import make_authority_of_proxy
+from cenote_worker.egress.addresses import PROTOCOLS
+from cenote_worker.egress.ledger import EgressLedger
+from cenote_worker.egress.proxy import EgressService
+from cenote_worker.egress.relay import ProxyTimeouts
+from cenote_worker.egress.tls_termination import make_authority_of_proxy
 
 CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY = CERTIFICATES / "authority.pem"
-LONG = Patience(head=PATIENCE, hello=PATIENCE, dial=PATIENCE, idle=PATIENCE)
+LONG = ProxyTimeouts(head=PATIENCE, hello=PATIENCE, dial=PATIENCE, idle=PATIENCE)
 """For clients that a busy machine may hold up. What ends only by its limit takes another, short in that one thing."""
 
 
@@ -158,7 +158,7 @@ class Door:
     """What a jail has: a way to connect to its proxy; and what the proxy noted."""
 
     def __init__(self, service: EgressService, allow: Allow) -> None:
-        self.ledger = Ledger(allow)
+        self.ledger = EgressLedger(allow)
         listener = socket.create_server(("127.0.0.1", 0))
         self._address = listener.getsockname()
         self.authority = make_authority_of_proxy() if allow.credentials else None

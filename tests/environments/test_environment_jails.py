@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 from tests.environments.wheels import write_wheel
 
-from cenote.gateway.bounds import TenantBounds
+from cenote.gateway.values.bounds import TenantBounds
 from cenote.runtime import Function, PythonRuntime, Variable
-from cenote_security.containment import weakness
 from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UsageError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import SandboxPolicy, weakness
 from cenote_worker.checkpoints.errors import OtherEnvironmentError
 from cenote_worker.environments.building import build
 from cenote_worker.environments.errors import EnvironmentInUseError, UnknownEnvironmentError
@@ -216,8 +215,8 @@ def test_one_that_is_not_there() -> None:
 def test_platforms_refuse_it(of: Of) -> None:
     """A definition at the client, a name at the gateway."""
     with pytest.raises(UsageError, match="for a platform"):
-        policies.to_message(policy(of("greeting")))
-    named = policies.from_message(policies.to_message(policy("data")))
+        policies.from_policy(policy(of("greeting")))
+    named = policies.to_policy(policies.from_policy(policy("data")))
     assert "data" == named.environment
     with pytest.raises(RejectedError, match="no environments"):
         TenantBounds().apply(named)

@@ -16,7 +16,7 @@ from tests.environments.wheels import write_sources, write_wheel
 
 from cenote_security.environment import Environment
 from cenote_security.errors import UsageError
-from cenote_worker.environments import building, programs_unsafe, worker_packages
+from cenote_worker.environments import building, packages, uv_unsafe
 from cenote_worker.environments.building import build, check_unchanged
 from cenote_worker.environments.errors import (
     EnvironmentBuildError,
@@ -217,9 +217,9 @@ def test_versions_that_no_worker_works_with(place: Path, tmp_path: Path) -> None
 def test_bounds_of_versions(package: str, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the bounds and one past them."""
     bounds = {"protobuf": ">=7.36,<8", "xxhash": ">=3.4,<4", "cloudpickle": ">=3.1,<4"}
-    assert bounds.keys() == worker_packages.constraints().keys()
-    monkeypatch.setattr(worker_packages, "constraints", lambda: bounds)
-    assert fits is (worker_packages.unfit([package]) == "")
+    assert bounds.keys() == packages.constraints().keys()
+    monkeypatch.setattr(packages, "constraints", lambda: bounds)
+    assert fits is (packages.unfit([package]) == "")
 
 
 @pytest.mark.parametrize(
@@ -263,8 +263,8 @@ def test_lock_files_of_other_tools(of: Of, wheels: Path, tmp_path: Path) -> None
         ("lock",),
         ("export", "--format", "pylock.toml", "-o", "pylock.toml", "--no-emit-project"),
     ):
-        arguments = (*arguments, "--python", programs_unsafe.base_python(), "--offline")
-        programs_unsafe.run_uv("locking", arguments, tmp_path, building.silent)
+        arguments = (*arguments, "--python", uv_unsafe.base_python(), "--offline")
+        uv_unsafe.run_uv("locking", arguments, tmp_path, building.silent)
     _add_hashes(tmp_path / "uv.lock", wheels)
     for name in ("uv.lock", "pylock.toml"):
         built = build(Environment(lockfile=tmp_path / name, find_links=[str(wheels)], offline=True))
@@ -312,11 +312,11 @@ def test_environments_of_other_users_are_not_used(of: Of, kept: EnvironmentStore
 @pytest.fixture
 def venv(wheels: Path, tmp_path: Path) -> Path:
     folder = tmp_path / "venv"
-    base = programs_unsafe.base_python()
+    base = uv_unsafe.base_python()
     python = str(folder / "bin" / "python")
-    programs_unsafe.run_uv("", ("venv", "--python", base, str(folder)), tmp_path, building.silent)
+    uv_unsafe.run_uv("", ("venv", "--python", base, str(folder)), tmp_path, building.silent)
     options = ("--python", python, "--offline", "--no-index", "--find-links", str(wheels))
-    programs_unsafe.run_uv("", ("pip", "install", *options, "greeting==1.0"), tmp_path, building.silent)
+    uv_unsafe.run_uv("", ("pip", "install", *options, "greeting==1.0"), tmp_path, building.silent)
     return folder
 
 

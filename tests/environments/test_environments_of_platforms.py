@@ -13,9 +13,9 @@ import pytest
 
 import cenote
 from cenote.connection import Platform
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import platform as begun_platform
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import platform as begun_platform
+from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.environment import Environment
 from cenote_security.errors import RejectedError, UsageError
 from cenote_security.policy import SandboxPolicy
@@ -142,7 +142,7 @@ def test_a_platform_without_environments_needs_no_place_for_them(
     def homeless() -> None:
         raise UsageError("this user has no home folder")
 
-    monkeypatch.setattr("cenote.gateway.platform.EnvironmentStore", homeless)
+    monkeypatch.setattr("cenote.gateway.process.platform.EnvironmentStore", homeless)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     state = StateFolder(path=tmp_path / "state")
     with begun_platform(PlatformOptions(state=state, port=0, without_ray=True, no_http=True)) as running:

@@ -11,11 +11,11 @@ from tests.processes import CHOOSES_NUMBERS, children_of, status_of, tree_of
 from tests.waiting import PATIENCE
 
 from cenote.runtime import AsyncPythonRuntime, ExecutionResult, PythonRuntime
-from cenote_security.attacks.attempt import Attempt, outcome_of
+from cenote_security.attacks.escape_attempt import EscapeAttempt, outcome_of
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.supervisor.worker_process import pid_of
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.account.worker_process import pid_of
 
 
 class Arena:
@@ -54,10 +54,10 @@ class Arena:
             "neighbour_folder": self._neighbour_folder,
         }
 
-    def run(self, attempt: Attempt) -> ExecutionResult:
+    def run(self, attempt: EscapeAttempt) -> ExecutionResult:
         return self.runtime.execute(attempt.cell(self.facts()), timeout=PATIENCE)
 
-    def hold(self, attempt: Attempt) -> None:
+    def hold(self, attempt: EscapeAttempt) -> None:
         """Make an attempt. Fails the test when something outside was touched, or when it was not really tried."""
         result = self.run(attempt)
         breaches, ended = self.breaches(result), outcome(result)

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World
 
 BOMBS = Family("bombs")

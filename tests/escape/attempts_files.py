@@ -10,7 +10,7 @@ import mmap
 import os
 import subprocess
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success
 
 FILES = Family("files")

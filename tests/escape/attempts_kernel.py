@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success, in_child, machine_code
 
 NAMESPACES = Family("namespaces")

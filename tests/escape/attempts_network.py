@@ -7,7 +7,7 @@ import os
 import socket
 import struct
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success
 
 NETWORK = Family("network")

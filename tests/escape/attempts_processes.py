@@ -13,7 +13,7 @@ import signal
 import socket
 import struct
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World, call, first_success
 
 PROC = Family("proc")

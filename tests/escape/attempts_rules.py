@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World
 
 RULES = Family("rule bypasses")
@@ -31,7 +31,7 @@ def climb_from_a_tuple(world: World) -> object:
 
 @RULES.attempt("the runtime's own modules, n8n CVE-2025-68668", *_REFUSED)
 def go_through_the_runtime(world: World) -> object:
-    return sys.modules["cenote_worker.in_jail.worker"].os.open(world.secret, 0)
+    return sys.modules["cenote_worker.jail.worker"].os.open(world.secret, 0)
 
 
 @RULES.attempt("an exception's object, n8n CVE-2026-0863", *_REFUSED)

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World
 
 TAMPERING = Family("worker tampering")
@@ -96,8 +96,8 @@ def poison_modules(world: World) -> object:
 
 @TAMPERING.attempt("methods of modules patched in place")
 def patch_the_channel(world: World) -> object:
-    import cenote_worker.in_jail.frame_sink as sink
-    import cenote_worker.in_jail.worker as worker
+    import cenote_worker.jail.output.frame_sink as sink
+    import cenote_worker.jail.worker as worker
     from cenote_proto.v1 import jail_pb2
 
     jail_pb2.WorkerFrame.SerializeToString = lambda *a, **k: b"\xff" * 99

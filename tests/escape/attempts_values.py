@@ -6,7 +6,7 @@ import os
 import sys
 import time
 
-from cenote_security.attacks.attempt import Family
+from cenote_security.attacks.escape_attempt import Family
 from cenote_security.attacks.inside_unsafe import World
 
 VALUES = Family("hostile values")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from cenote.cli.attack import LEVELS, Verdict, attack, describe
+from cenote.cli.local.attack import LEVELS, AttemptVerdict, attack, describe
 from cenote.terminal.screen import Screen
 
 
@@ -42,8 +42,8 @@ def test_people_get_a_table_of_attempts() -> None:
 
 def verdict(
     name: str, reference: str, outcome: str = "", breaches: tuple[str, ...] = (), held: bool = False
-) -> Verdict:
-    return Verdict(
+) -> AttemptVerdict:
+    return AttemptVerdict(
         level="strict", name=name, reference=reference, outcome=outcome, breaches=breaches, held=held
     )
 

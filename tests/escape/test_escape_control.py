@@ -10,8 +10,8 @@ from tests.escape.attempts_files import FILES
 from tests.escape.attempts_network import NETWORK
 from tests.escape.attempts_processes import SIGNALS
 
-from cenote_security.attacks.attempt import Attempt, outcome_of
-from cenote_security.attacks.short_unsafe import SHORT
+from cenote_security.attacks.escape_attempt import EscapeAttempt, outcome_of
+from cenote_security.attacks.short_set_unsafe import SHORT
 
 HARMLESS = {
     "read_a_secret", "climb_with_dots", "read_through_a_symbolic_link", "race_with_symbolic_links", "send_the_secret",
@@ -39,7 +39,7 @@ def test_without_walls_attempts_get_through(open_arena: Arena) -> None:
     assert [] == [attempt.name for attempt in ATTEMPTS if not _is_noticed(open_arena, attempt)]
 
 
-def _is_noticed(arena: Arena, attempt: Attempt) -> bool:
+def _is_noticed(arena: Arena, attempt: EscapeAttempt) -> bool:
     facts = arena.facts() | {"client": arena.witnesses.bystander, "neighbour": arena.witnesses.bystander}
     result = arena.runtime.execute(attempt.cell(facts))
     noticed = arena.witnesses.breaches(result.stdout)

@@ -6,11 +6,11 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_files import FILES
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", FILES.attempts, ids=lambda attempt: attempt.name)
-def test_files_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
+def test_files_outside_are_out_of_reach(arena: Arena, attempt: EscapeAttempt) -> None:
     """The secret stays unread, everything outside as it was."""
     arena.hold(attempt)

@@ -6,13 +6,13 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_kernel import DOORS, MOUNTS, NAMESPACES, PRIVILEGES
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 ATTEMPTS = [attempt for family in (NAMESPACES, MOUNTS, DOORS, PRIVILEGES) for attempt in family.attempts]
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
-def test_the_kernel_gives_nothing(arena: Arena, attempt: Attempt) -> None:
+def test_the_kernel_gives_nothing(arena: Arena, attempt: EscapeAttempt) -> None:
     """Each door is shut, and every process of the jail stays behind filter, Landlock and without capabilities."""
     arena.hold(attempt)

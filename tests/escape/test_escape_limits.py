@@ -13,15 +13,15 @@ from tests.processes import runs, status_of, tree_of
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import ExecutionResult, PythonRuntime
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 from cenote_security.errors import JailError
-from cenote_worker.hosted import runtime as hosted
-from cenote_worker.supervisor.start import Nursery
+from cenote_worker.runtime import runtime as hosted
+from cenote_worker.supervisor.start import JailStarter
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", BOMBS.attempts, ids=lambda attempt: attempt.name)
-def test_bombs_meet_a_limit(arena: Arena, attempt: Attempt) -> None:
+def test_bombs_meet_a_limit(arena: Arena, attempt: EscapeAttempt) -> None:
     """The limit is the jail's own: the neighbour works on, and so does a fresh jail of the same runtime."""
     with PythonRuntime(sandbox=arena.small_policy()) as runtime:
         result = runtime.execute(attempt.cell(arena.facts()), timeout=60)
@@ -37,7 +37,7 @@ def test_hangs_end(hasty: None, arena: Arena) -> None:
     """Each is killed when its time is up; all of them at once keep nobody else waiting."""
     results: dict[str, ExecutionResult] = {}
 
-    def hang(attempt: Attempt, runtime: PythonRuntime) -> None:
+    def hang(attempt: EscapeAttempt, runtime: PythonRuntime) -> None:
         for seconds in (1, 20):  # on a busy machine it may have to end before it has come to hang
             result = results[attempt.name] = runtime.execute(attempt.cell(arena.facts()), timeout=seconds)
             if outcome(result) in attempt.outcomes:
@@ -89,7 +89,7 @@ def test_nothing_survives_its_jail_when_the_zygote_is_gone_too(
     arena: Arena, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left then to whom orphans come and who would end them: the warden must have done it before."""
-    monkeypatch.setattr(hosted, "start_jail", Nursery().start)
+    monkeypatch.setattr(hosted, "start_jail", JailStarter().start)
     with PythonRuntime(sandbox=arena.policy) as runtime:
         runtime.execute(LEFT_BEHIND)
         warden = warden_of(runtime)

@@ -8,18 +8,18 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_network import NETWORK, SHARED_MEMORY
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", NETWORK.attempts, ids=lambda attempt: attempt.name)
-def test_nobody_is_reached(arena: Arena, attempt: Attempt) -> None:
+def test_nobody_is_reached(arena: Arena, attempt: EscapeAttempt) -> None:
     """No listener outside hears anything, be it named by port, path or abstract name."""
     arena.hold(attempt)
 
 
 @pytest.mark.parametrize("attempt", SHARED_MEMORY.attempts, ids=lambda attempt: attempt.name)
-def test_no_memory_is_shared(arena: Arena, attempt: Attempt) -> None:
+def test_no_memory_is_shared(arena: Arena, attempt: EscapeAttempt) -> None:
     """A segment of the host cannot be opened, and what a jail leaves behind is nobody else's to see."""
     segment = Path("/dev/shm", f"{arena.witnesses.folder.name}-host")
     segment.write_bytes(bytes(4096))

@@ -6,7 +6,7 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_processes import COMMON, DESCRIPTORS, PROC, SIGNALS, TRACING
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 ATTEMPTS = [
     attempt for family in (PROC, SIGNALS, TRACING, DESCRIPTORS, COMMON) for attempt in family.attempts
@@ -15,6 +15,6 @@ ATTEMPTS = [
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
-def test_processes_outside_are_out_of_reach(arena: Arena, attempt: Attempt) -> None:
+def test_processes_outside_are_out_of_reach(arena: Arena, attempt: EscapeAttempt) -> None:
     """Nobody outside is read, signalled, traced or slowed; the machine's parameters stay as they are."""
     arena.hold(attempt)

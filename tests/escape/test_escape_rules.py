@@ -6,11 +6,11 @@ import pytest
 from tests.escape.arena import Arena
 from tests.escape.attempts_rules import RULES
 
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", RULES.attempts, ids=lambda attempt: attempt.name)
-def test_bypassing_rules_gains_nothing(arena: Arena, attempt: Attempt) -> None:
+def test_bypassing_rules_gains_nothing(arena: Arena, attempt: EscapeAttempt) -> None:
     """The CVEs of other sandboxes' checkers, tried without any checker."""
     arena.hold(attempt)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.escape.arena import Arena
 
-from cenote_security.attacks.attempt import Attempt
-from cenote_security.attacks.short_unsafe import SHORT
+from cenote_security.attacks.escape_attempt import EscapeAttempt
+from cenote_security.attacks.short_set_unsafe import SHORT
 
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", SHORT.attempts, ids=lambda attempt: attempt.name)
-def test_the_short_set_holds(arena: Arena, attempt: Attempt) -> None:
+def test_the_short_set_holds(arena: Arena, attempt: EscapeAttempt) -> None:
     """Each attempt that `cenote doctor --attack` makes, with a neighbour and a look at the processes besides."""
     arena.hold(attempt)

@@ -13,14 +13,14 @@ from tests.escape import (
     attempts_values,
 )
 
-from cenote_security.attacks import short_unsafe
-from cenote_security.attacks.attempt import DONE, Attempt, Family
+from cenote_security.attacks import short_set_unsafe
+from cenote_security.attacks.escape_attempt import DONE, EscapeAttempt, Family
 
 MODULES = (
     attempts_bombs, attempts_files, attempts_kernel, attempts_network, attempts_processes, attempts_rules,
-    attempts_tampering, attempts_values, short_unsafe,
+    attempts_tampering, attempts_values, short_set_unsafe,
 )  # fmt: skip
-ATTEMPTS: list[Attempt] = [
+ATTEMPTS: list[EscapeAttempt] = [
     attempt
     for module in MODULES
     for family in vars(module).values()

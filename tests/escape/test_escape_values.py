@@ -12,7 +12,7 @@ from tests.escape.arena import Arena
 from tests.escape.attempts_values import VALUES
 
 from cenote.runtime import Function, PythonRuntime
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 from cenote_security.errors import CenoteError
 
 
@@ -23,7 +23,7 @@ def victim(arena: Arena) -> Iterator[PythonRuntime]:
         yield runtime
 
 
-def trapped(arena: Arena, attempt: Attempt) -> str:
+def trapped(arena: Arena, attempt: EscapeAttempt) -> str:
     """A cell that leaves the attempt's value in `trap` and looks at it in no way."""
     call = f"trap = {attempt.name}(World(**{arena.facts()!r}))\n"
     head, _, _ = attempt.cell(arena.facts()).rpartition("try_it(")
@@ -32,7 +32,7 @@ def trapped(arena: Arena, attempt: Attempt) -> str:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", VALUES.attempts, ids=lambda attempt: attempt.name)
-def test_a_trap_is_not_sprung(arena: Arena, victim: PythonRuntime, attempt: Attempt) -> None:
+def test_a_trap_is_not_sprung(arena: Arena, victim: PythonRuntime, attempt: EscapeAttempt) -> None:
     """Retrieving, describing, showing, sharing and passing it to a host function: an error of ours or plain data."""
     made = victim.execute(trapped(arena, attempt))
     assert made.success, made.error

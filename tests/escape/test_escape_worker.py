@@ -10,7 +10,7 @@ from tests.escape.attempts_tampering import FRAMES, TAMPERING
 from tests.waiting import PATIENCE
 
 from cenote.runtime import PythonRuntime
-from cenote_security.attacks.attempt import Attempt
+from cenote_security.attacks.escape_attempt import EscapeAttempt
 
 ATTEMPTS = [attempt for family in (TAMPERING, FRAMES) for attempt in family.attempts]
 
@@ -24,7 +24,7 @@ def victim(arena: Arena) -> Iterator[PythonRuntime]:
 
 @pytest.mark.sweep
 @pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.name)
-def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attempt: Attempt) -> None:
+def test_a_worker_that_is_taken_over(arena: Arena, victim: PythonRuntime, attempt: EscapeAttempt) -> None:
     """The client gets results or a clear loss, in time; a fresh jail of the same runtime works as ever."""
     result = victim.execute(attempt.cell(arena.facts()), timeout=15)
     assert not attempt.outcomes or outcome(result) in attempt.outcomes, (attempt.reference, result)

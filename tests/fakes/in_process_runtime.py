@@ -11,10 +11,10 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from cenote.runtime.authors import Scope
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
+from cenote.runtime.core.arguments import Scope
+from cenote.runtime.inject.injectables import Function, Injectable, Type, Variable
 from cenote_security.errors import NameExistsError
-from cenote_worker.results import ErrorInfo, ExecutionResult, Span, StreamName, VariableInfo
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, Span, StreamName, VariableInfo
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote.models.retrying import Waits
+from cenote.models.remote import Waits
 
 
 class Naps:

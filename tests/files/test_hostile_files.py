@@ -8,7 +8,7 @@ import pytest
 
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import FileRefusedError, JailError, UnknownFileError
-from cenote_worker.supervisor.edge import MAX_ENTRIES
+from cenote_worker.supervisor.frame_parser import MAX_ENTRIES
 
 NAMES = [b"\xff\xfe", b"\x1b[31mred", b"new\nline", "right-to-left \u202e".encode(), b"x" * 255, b"..."]
 
@@ -89,8 +89,8 @@ def test_a_sparse_file(runtime: PythonRuntime) -> None:
 
 
 FORGED = """
-from cenote_worker.in_jail import workdir
-from cenote_worker.content import Content
+from cenote_worker.jail.workdir import requests as workdir
+from cenote_worker.transport.content import Content
 def answer(self, request, descriptors, reply):
     {body}
 workdir.Workdir.answer = answer

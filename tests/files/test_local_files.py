@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cenote.runtime.local_files import read_local, write_local
+from cenote.runtime.faces.local_files import read_local, write_local
 from cenote_security.errors import FileRefusedError, FileTakenError, UnknownFileError
 from cenote_security.policy import Mount
-from cenote_worker.content import INLINE_LIMIT, Content
+from cenote_worker.transport.content import INLINE_LIMIT, Content
 
 BIG = bytes(INLINE_LIMIT + 1)
 

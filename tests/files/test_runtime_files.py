@@ -14,7 +14,7 @@ from tests.waiting import until_async
 from cenote.runtime import AsyncFiles, AsyncPythonRuntime, Files, PythonRuntime
 from cenote_security.errors import FileRefusedError, FileTakenError, UnknownFileError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import INLINE_LIMIT
+from cenote_worker.transport.content import INLINE_LIMIT
 
 
 @pytest.mark.parametrize("size", [0, 1, INLINE_LIMIT, INLINE_LIMIT + 1, 3_000_000])

@@ -11,7 +11,7 @@ import pytest
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.hosted import branching
+from cenote_worker.runtime.state import branches as branching
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from cenote.agent import BranchesFailedError, CaveAgent
-from cenote.agent.attempts import Attempt, best
+from cenote.agent.act.branches import BranchAttempt, best
 from cenote.models import Message, ScriptedModel
 from cenote.rl import Environment
 from cenote.runtime import FinalState, PythonRuntime, Variable
@@ -40,9 +40,9 @@ def points(state: FinalState) -> float:
 def test_the_highest_score_and_the_first_of_equals() -> None:
     """Branches without a score are never the best; without any score the errors are told."""
     scores = [None, 1.0, 3.0, 3.0]
-    assert 2 == best([Attempt(score=score) for score in scores])
+    assert 2 == best([BranchAttempt(score=score) for score in scores])
     with pytest.raises(BranchesFailedError, match=r"none of 1 branches.*ValueError: no") as failed:
-        best([Attempt(error=ValueError("no"))])
+        best([BranchAttempt(error=ValueError("no"))])
     assert ["no"] == [str(error) for error in failed.value.errors]
 
 

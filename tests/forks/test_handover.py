@@ -18,13 +18,13 @@ from cenote.runtime import IncompleteForkError, PythonRuntime
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import MalformedValueError
 from cenote_security.policy import SandboxPolicy
-from cenote_security.sealed import Room
-from cenote_worker import placed_parts
+from cenote_security.sealed_memory import FillableMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.handover import HandedOver, Receiver
-from cenote_worker.content import INLINE_LIMIT
-from cenote_worker.frames import receive_packet, send_packet
-from cenote_worker.in_jail.checkpointing_handover import Handover
+from cenote_worker.checkpoints.state_receiver import ReceivedState, StateReceiver
+from cenote_worker.jail.state.checkpoint_transport import StateHandover
+from cenote_worker.transport import content as placed_parts
+from cenote_worker.transport.content import INLINE_LIMIT
+from cenote_worker.transport.packets import receive_packet, send_packet
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
@@ -102,14 +102,14 @@ def test_what_cannot_be_rebuilt_is_named(make: Make, fork: Fork) -> None:
 # -- the edge --
 
 
-def received(jail: Jail) -> HandedOver:
+def received(jail: Jail) -> ReceivedState:
     """What the receiver makes of a jail that does this at the other end."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         acting = threading.Thread(target=jail, args=(theirs,))
         acting.start()
         try:
-            return Receiver(ours, LIMIT, None, str, nullcontext).receive()
+            return StateReceiver(ours, LIMIT, None, str, nullcontext).receive()
         finally:
             acting.join(PATIENCE)
 
@@ -133,7 +133,7 @@ def finish(sock: socket.socket, *sizes: int, process: bool = True) -> None:
         state.process.parts.add(size=0)
     for size in sizes:
         state.groups.add(parts=[checkpoint_pb2.StoredPart(size=size)])
-    Handover(sock, send_packet, in_pieces=False).state(state)
+    StateHandover(sock, send_packet, in_pieces=False).state(state)
 
 
 @pytest.mark.parametrize("size", [10, INLINE_LIMIT, LARGE, 3 * LARGE])
@@ -143,7 +143,7 @@ def test_what_a_copy_hands_over_arrives(size: int, in_pieces: bool) -> None:
     content = os.urandom(size)
 
     def jail(sock: socket.socket) -> None:
-        handover = Handover(sock, send_packet, in_pieces=in_pieces)
+        handover = StateHandover(sock, send_packet, in_pieces=in_pieces)
         state = checkpoint_pb2.State()
         state.process.parts.append(handover.part(memoryview(b"process"), dense=True))
         state.groups.add(parts=[handover.part(memoryview(content), dense=False)])
@@ -151,9 +151,9 @@ def test_what_a_copy_hands_over_arrives(size: int, in_pieces: bool) -> None:
 
     whole = received(jail)
     (memory,) = whole.memories
-    first = placed_parts.views(memory, [7, size])
+    first = placed_parts.part_views(memory, [7, size])
     first[1][0] ^= 1
-    again = placed_parts.views(memory, [7, size])
+    again = placed_parts.part_views(memory, [7, size])
     whole.close()
     assert [b"process", content] == [bytes(part) for part in again]
 
@@ -211,7 +211,7 @@ def test_a_lie_ends_the_fork(lie: str) -> None:
 
 def test_a_sealed_room_is_nobodys_to_change() -> None:
     """Not by a descriptor that was handed out before, nor by a map of it that is made later."""
-    made = Room(LARGE)
+    made = FillableMemory(LARGE)
     handed = os.dup(made.fileno())
     os.pwrite(handed, b"state", 0)
     with made.seal() as memory:
@@ -229,7 +229,7 @@ def test_a_sealed_room_is_nobodys_to_change() -> None:
 
 def test_a_room_that_somebody_maps_to_write_is_refused() -> None:
     """And given back."""
-    made = Room(LARGE)
+    made = FillableMemory(LARGE)
     with mmap.mmap(made.fileno(), LARGE), pytest.raises(MalformedValueError, match="not sealed"):
         made.seal()
     made.close()

@@ -13,9 +13,8 @@ from tests.hosted.listening import Heard, NoHosts
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
-from cenote_worker.hosted.branching import ForkOrder, copied
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.hosted.visiting import visiting
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.branches import ForkOrder, copied, temporary_rollback
 
 POLICY = SandboxPolicy(preload=())
 PATIENCE = 1.0
@@ -111,12 +110,12 @@ def test_a_runtime_that_works_is_not_visited(runtime: HostedRuntime) -> None:
     run(runtime, "x = 2")
     heard = Heard()
     runtime.execute("import time\nwhile x: time.sleep(0.01)", None, heard)
-    with pytest.raises(UnavailableError, match="under way"), visiting(runtime, 1):
+    with pytest.raises(UnavailableError, match="under way"), temporary_rollback(runtime, 1):
         pass
     runtime.interrupt()
     heard.result()
     with ThreadPoolExecutor(1) as pool:
-        with visiting(runtime, 1):
+        with temporary_rollback(runtime, 1):
             later = pool.submit(run, runtime, "x")
             with copied(runtime, ForkOrder()) as copy:
                 branch = copy.runtime(NoHosts())

@@ -11,14 +11,14 @@ import pytest
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_security.sealed import SealedMemory
+from cenote_security.sealed_memory import SealedMemory
 from cenote_worker.checkpoints.errors import CheckpointRefusedError
-from cenote_worker.checkpoints.handover import Imaged
-from cenote_worker.content import Content
-from cenote_worker.hosted import branching, state_transfer
-from cenote_worker.hosted.branching import ForkOrder, copied
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.in_jail import image_unsafe
+from cenote_worker.checkpoints.state_receiver import ReceivedImage
+from cenote_worker.jail.state import image_unsafe
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state import branches, transfer
+from cenote_worker.runtime.state.branches import ForkOrder, copied
+from cenote_worker.transport.content import Content
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]
@@ -273,7 +273,7 @@ def test_a_jail_that_takes_no_image_gets_the_state_by_value(
     def refused(*_: object, **__: object) -> None:
         raise CheckpointRefusedError("not today")
 
-    monkeypatch.setattr(branching, "put_image", refused)
+    monkeypatch.setattr(branches, "put_image", refused)
     made = fork(source, 2)
     assert [("rebuilt not today", "5\n")] * 2 == [(how(each), printed(each, "print(x)")) for each in made]
 
@@ -283,28 +283,30 @@ def test_an_image_of_another_zygote_is_refused(make: Make) -> None:
     source, other = make(), make(sandbox=SandboxPolicy(preload=("json",)))
     printed(source, "x = 1")
     printed(other, "y = 2")
-    image, _ = state_transfer.imaged(backend(source), backend(source).started())
+    image, _ = transfer.imaged(backend(source), backend(source).started())
     try:
         with pytest.raises(CheckpointRefusedError, match="another zygote"):
-            state_transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
+            transfer.put_image(backend(other).started(), image, draw_anew=True, patience=20)
     finally:
         image.close()
     assert "2\n" == printed(other, "print(y)")
 
 
-def _damaged(image: Imaged, at: int, data: bytes) -> Imaged:
+def _damaged(image: ReceivedImage, at: int, data: bytes) -> ReceivedImage:
     memory = image.image.memory
     assert memory is not None
     content = bytearray(os.pread(memory.fileno(), image.image.size, 0))
     content[at : at + len(data)] = data
-    return Imaged(image.state, (Content(size=len(content), count=0, memory=SealedMemory.create([content])),))
+    return ReceivedImage(
+        image.state, (Content(size=len(content), count=0, memory=SealedMemory.create([content])),)
+    )
 
 
 def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
     """Which is refused it, or ends, or computes something else. Neither client nor source notice."""
     source = make()
     printed(source, "x = [1, 2, 3]")
-    image, _ = state_transfer.imaged(backend(source), backend(source).started())
+    image, _ = transfer.imaged(backend(source), backend(source).started())
     tables = int.from_bytes(os.pread(image.image.memory.fileno(), 8, 16), "little")  # type: ignore[union-attr]
     forged, refused = b"\xff" * 8, list[str]()
     places = [0, 8, 16, 24, 32, 40, 64, 120, 128, 136, 200, tables, tables + 8, tables + 40, 4096 * 9]
@@ -314,7 +316,7 @@ def test_a_forged_image_harms_only_the_jail_that_becomes_it(make: Make) -> None:
             damaged = _damaged(image, place, forged)
             try:
                 supervisor = backend(victim).started()
-                state_transfer.put_image(supervisor, damaged, draw_anew=True, patience=5)
+                transfer.put_image(supervisor, damaged, draw_anew=True, patience=5)
             except Exception as error:
                 refused.append(str(error))
             finally:
@@ -332,7 +334,7 @@ def test_branches_share_what_they_do_not_write(make: Make) -> None:
     source = make()
     printed(source, "import numpy as np; large = np.ones(12_500_000)")
     with copied(backend(source), ForkOrder()) as copy:
-        assert isinstance(copy._held, Imaged)
+        assert isinstance(copy._held, ReceivedImage)
         assert 100_000_000 < copy._held.image.size < 140_000_000
     made = source.fork(count=4)
     try:

@@ -10,11 +10,11 @@ import pytest
 
 from cenote.harness import Patch
 from cenote.runtime import Function, MergeConflictError, PythonRuntime, Variable
-from cenote.runtime.merging import changes, conflicts, since
+from cenote.runtime.core.merging import changes, conflicts, since
 from cenote_security.errors import NotTransferableError, UsageError
+from cenote_worker.execution.trace import ABSENT, ANYTHING, StepTrace, Version, file, name
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
-from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, Version, file, name
 
 Make = Callable[..., PythonRuntime]
 Fork = Callable[..., list[PythonRuntime]]

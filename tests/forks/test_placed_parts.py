@@ -9,10 +9,9 @@ from itertools import pairwise
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from cenote_security.sealed import Room
-from cenote_worker import placed_parts
-from cenote_worker.content import Content
-from cenote_worker.placed_parts import LARGE, Places
+from cenote_security.sealed_memory import FillableMemory
+from cenote_worker.transport import content
+from cenote_worker.transport.content import LARGE, Content, PartLayout
 
 SIZES = st.lists(st.sampled_from([0, 1, 63, 64, 65, 4096, LARGE - 1, LARGE, LARGE + 1]), max_size=8)
 
@@ -20,7 +19,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 63, 64, 65, 4096, LARGE - 1, LARGE, LARG
 @given(SIZES)
 def test_no_two_parts_meet(sizes: list[int]) -> None:
     """Not even on a page, where one of them is large; whoever knows the sizes knows the places."""
-    places = Places.of(sizes)
+    places = PartLayout.of(sizes)
     taken = sorted((start, start + size) for start, size in zip(places.offsets, sizes, strict=True) if size)
     assert all(end <= start for (_, end), (start, _) in pairwise(taken))
     assert places.size == max(map(sum, zip(places.offsets, sizes, strict=True)), default=0)
@@ -34,11 +33,11 @@ def test_no_two_parts_meet(sizes: list[int]) -> None:
 def test_parts_come_back(sizes: list[int]) -> None:
     """Written in place or end to end: the same bytes, and each may be written to without the others' knowing."""
     parts = [memoryview(os.urandom(size)) for size in sizes]
-    room = Room(Places.of(sizes).size)
-    placed_parts.write(room.fileno(), parts)
+    room = FillableMemory(PartLayout.of(sizes).size)
+    content.write_parts(room.fileno(), parts)
     with room.seal() as memory:
         whole = Content(size=memory.size, count=0, memory=memory)
-        assert b"".join(placed_parts.joined(parts)) == bytes(memory.map())
-        for part in placed_parts.views(whole, sizes):
+        assert b"".join(content.joined_parts(parts)) == bytes(memory.map())
+        for part in content.part_views(whole, sizes):
             part[:] = bytes(len(part))
-        assert [bytes(part) for part in parts] == [bytes(part) for part in placed_parts.views(whole, sizes)]
+        assert [bytes(part) for part in parts] == [bytes(part) for part in content.part_views(whole, sizes)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cenote_proto.v1 import checkpoint_pb2
-from cenote_worker.state_index import (
+from cenote_worker.execution.state_index import (
     MAX_REASON,
     MOST_NAMED,
     OTHER_CONTENT,
@@ -13,7 +13,7 @@ from cenote_worker.state_index import (
     fill,
     from_message,
 )
-from cenote_worker.trace import Location, Version, file, hidden, module, name
+from cenote_worker.execution.trace import Location, Version, file, hidden, module, name
 
 
 def of(location: Location, version: str = "1", **other: str) -> Indexed:

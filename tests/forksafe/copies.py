@@ -21,9 +21,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from cenote_worker.in_jail.forking.duckdb_threads import THREADS
-from cenote_worker.in_jail.forking.fork_safety import ForkSafety
-from cenote_worker.tracking import duckdb_state
+from cenote_worker.jail.forking.fork_safety import ForkSafety
+from cenote_worker.jail.libraries.duckdb_threads import THREADS
+from cenote_worker.jail.tracking.libraries import duckdb_connections
 
 PATIENCE = float(sys.argv[3])
 PR_SET_PDEATHSIG = 1
@@ -70,7 +70,7 @@ def duckdb(file: str = ":memory:") -> object:
     """Gives the number of threads, too: a query has its result with any."""
     import duckdb
 
-    duckdb_state.handlers(duckdb)
+    duckdb_connections.handlers(duckdb)
     THREADS.begin_again()
     if "connection" not in HELD:
         duckdb.set_default_connection(duckdb.connect(file))

@@ -17,8 +17,8 @@ import sys
 
 from sharing_process import forked
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.in_jail.snapshots.free_memory import FreeMemory, Withheld
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_worker.jail.snapshots.memory import FreeMemory, Withheld
 
 BLOCK = 64 * 1024
 """Bytes: too few for the C library to ask the kernel for each by itself."""

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sharing_process import forked
 
-from cenote_worker.in_jail.snapshots.huge_pages import HugePages
+from cenote_worker.jail.snapshots.memory import HugePages
 
 OBJECTS = 2_500_000
 """Small ones, of 32 bytes, and the list of them: 100 MB."""

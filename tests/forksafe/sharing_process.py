@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 
-from cenote_worker.zygote.sharing import sharing
+from cenote_worker.zygote.warden.snapshot_cost_monitor import sharing
 
 PAGE = mmap.PAGESIZE
 HELD = 16_384

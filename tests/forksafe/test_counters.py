@@ -10,7 +10,7 @@ from mmap import PAGESIZE, mmap
 import pytest
 from tests.descriptors import opened
 
-from cenote_worker.zygote.counters import Counters
+from cenote_worker.zygote.warden.snapshot_cost_monitor import Counters
 
 PAGES = 200
 

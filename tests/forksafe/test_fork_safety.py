@@ -16,10 +16,10 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote_security.walls.environment import SINGLE_THREADED
-from cenote_worker.in_jail.forking import native_threads
-from cenote_worker.in_jail.forking.fork_safety import ForkSafety
-from cenote_worker.in_jail.forking.native_threads import NativeThread
+from cenote_security.walls.limits import SINGLE_THREADED
+from cenote_worker.jail.forking.fork_safety import ForkSafety
+from cenote_worker.jail.process import proc_info
+from cenote_worker.jail.process.proc_info import NativeThread
 
 POOLS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "POLARS_MAX_THREADS")
 ALL_RIGHT = {"copy": True, "copy of the copy": True, "original": True}
@@ -78,7 +78,7 @@ def test_what_a_copy_would_break_is_refused_by_name(library: str, owner: str) ->
 def test_a_process_without_threads_is_asked_nothing() -> None:
     """The common case: a fork costs nothing more than looking how many threads there are."""
     program = (
-        "import time; from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "import time; from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "safety = ForkSafety(); begin = time.process_time()\n"
         "for _ in range(100): assert safety.make_quiet() == ()\n"
         "print((time.process_time() - begin) / 100)"
@@ -89,7 +89,7 @@ def test_a_process_without_threads_is_asked_nothing() -> None:
 def test_the_worker_s_own_threads_are_not_in_the_way() -> None:
     """Whoever asks knows what becomes of them."""
     assert "1 0" == printed(
-        "import threading; from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "import threading; from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "thread = threading.Thread(target=threading.Event().wait, daemon=True); thread.start()\n"
         "safety = ForkSafety(); print(len(safety.make_quiet()), len(safety.make_quiet(ours=[thread])))"
     )
@@ -101,14 +101,14 @@ def test_a_thread_that_python_does_not_list_is_seen() -> None:
         "import _thread, threading; started, never = threading.Event(), threading.Event()\n"
         "_thread.start_new_thread(lambda: (started.set(), never.wait()), ()); started.wait()\n"
         "threading.enumerate = lambda: []\n"
-        "from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "print(*ForkSafety().make_quiet())"
     )
 
 
 LIBRARIES = """
 import numpy as np; a = np.ones((500, 500)); a @ a
-from cenote_worker.in_jail.forking.fork_safety import ForkSafety
+from cenote_worker.jail.forking.fork_safety import ForkSafety
 safety = ForkSafety(); print(*safety.make_quiet())
 import polars as pl; pl.DataFrame({"a": range(1000)}).lazy().group_by("a").len().collect()
 """
@@ -151,8 +151,8 @@ def test_a_thread_that_waits_for_a_processor_is_looked_at_again(monkeypatch: pyt
         return [next(seen)]
 
     safety = ForkSafety()
-    monkeypatch.setattr(native_threads, "others", lambda _known=(): [7])
-    monkeypatch.setattr(native_threads, "look_at", look)
+    monkeypatch.setattr(proc_info, "other_threads", lambda _known=(): [7])
+    monkeypatch.setattr(proc_info, "native_threads", look)
     assert [] == safety._look(())
     assert {7: waits} == safety._seen
 
@@ -161,7 +161,7 @@ def test_no_thread_is_waited_for_for_long() -> None:
     """A thread that computes without end is in the way, and said to be so at once."""
     program = (
         "import threading, time, ctypes, os\n"
-        "from cenote_worker.in_jail.forking.fork_safety import ForkSafety\n"
+        "from cenote_worker.jail.forking.fork_safety import ForkSafety\n"
         "import hashlib; data = bytes(2**28)\n"
         "def compute():\n    while True: hashlib.sha256(data)\n"
         "threading.Thread(target=compute, daemon=True).start()\n"

@@ -21,7 +21,9 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote_worker.in_jail.forking import event_loop, open_files, random_state
+from cenote_worker.jail.cells import event_loop
+from cenote_worker.jail.forking import random_state
+from cenote_worker.jail.process import proc_info
 
 MANY = 100
 """Turns of an event loop in which nothing happens."""
@@ -111,8 +113,8 @@ def test_a_reader_goes_on_where_it_was(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(100_000)))
     with open(tmp_path / "lines") as lines:
         assert "0\n" == next(lines)
-        positions = open_files.remember()
-        copy = Copy(lambda: (open_files.put_back(positions), [int(line) for line in lines])[1])
+        positions = proc_info.file_positions()
+        copy = Copy(lambda: (proc_info.restore_positions(positions), [int(line) for line in lines])[1])
         assert list(range(1, 100_000)) == [int(line) for line in lines]
         assert list(range(1, 100_000)) == copy.result()
 
@@ -122,10 +124,10 @@ def test_a_descriptor_that_is_another_file_by_now_is_told(tmp_path: Path) -> Non
     (tmp_path / "one").write_text("1")
     (tmp_path / "two").write_text("2")
     with open(tmp_path / "one") as one:
-        positions = {one.fileno(): open_files.remember()[one.fileno()]}
+        positions = {one.fileno(): proc_info.file_positions()[one.fileno()]}
         with open(tmp_path / "two") as two:
             os.dup2(two.fileno(), one.fileno())
-        assert [one.fileno()] == open_files.put_back(positions)
+        assert [one.fileno()] == proc_info.restore_positions(positions)
 
 
 # -- event loops ------------------------------------------------------------------------------------------
@@ -198,8 +200,9 @@ def test_a_copied_loop_waits_for_what_it_waited_for(loop: asyncio.AbstractEventL
 def test_open_files_are_found_inside_a_jail(isolation: Any) -> None:
     """At `landlock` a process may not list its descriptors, and tries them."""
     code = (
-        "from cenote_worker.in_jail.forking import open_files\n"
-        "file = open('data', 'w+'); file.write('12345'); file.flush(); print(open_files.remember()[file.fileno()].at)"
+        "from cenote_worker.jail.process import proc_info\n"
+        "file = open('data', 'w+'); file.write('12345'); file.flush()\n"
+        "print(proc_info.file_positions()[file.fileno()].at)"
     )
     with PythonRuntime(sandbox=SandboxPolicy(isolation=isolation)) as runtime:
         assert "5\n" == runtime.execute(code).stdout

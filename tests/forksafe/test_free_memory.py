@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.in_jail.snapshots.free_memory import PIECE, Withheld
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_worker.jail.snapshots.memory import PIECE, Withheld
 
 PAGES = 8192
 """Of what the program has freed."""

@@ -1,4 +1,4 @@
-"""Tests of `cenote_worker.in_jail.frozen_copy`: when a checkpoint is made in a copy of the process."""
+"""Tests of `cenote_worker.jail.forking.frozen_copy`: when a checkpoint is made in a copy of the process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 WHERE = """
 import ctypes, os, threading
-from cenote_worker.in_jail.frozen_copy import FrozenCopies
+from cenote_worker.jail.forking.frozen_copy import FrozenCopies
 
 def where():
     told, telling = os.pipe()

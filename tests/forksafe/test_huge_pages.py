@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.in_jail.snapshots.huge_pages import HUGE, HugePages
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_worker.jail.snapshots.memory import HUGE, HugePages
 
 MOST_OF_IT = 64 * 2**20
 """Two thirds: of each region of memory its ends lie on no huge page, and where regions lie is up to the kernel."""

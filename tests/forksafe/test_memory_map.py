@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.in_jail.forking import memory_map
-from cenote_worker.in_jail.forking.memory_map import MemoryMap, shared_files
+from cenote_worker.jail.process import proc_info
+from cenote_worker.jail.process.proc_info import MemoryMap, shared_files
 
 UNKNOWN_REQUEST = 0xC06866FF
 
@@ -24,7 +24,7 @@ def test_only_memory_that_writes_to_files_is_shared(
 ) -> None:
     """Kernels before Linux 6.11, and gVisor's, know of no such request."""
     if kernel == "tells all":
-        monkeypatch.setattr(memory_map, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
+        monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
     written, read, private = (inode_of_new(tmp_path / name) for name in ("written", "read", "private"))
     with (
         (tmp_path / "written").open("r+b") as first,
@@ -43,7 +43,7 @@ def test_both_ways_to_look_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """On all regions that there are, several of them one behind the other."""
     with mmap.mmap(-1, 1 << 16), mmap.mmap(-1, 1 << 16):
         found = shared_files()
-        monkeypatch.setattr(memory_map, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
+        monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
         assert found == shared_files()
 
 

@@ -13,16 +13,16 @@ from pathlib import Path
 import pytest
 from tests.forksafe.sharing_process import HELD
 
-from cenote_worker.in_jail.forking import memory_map
-from cenote_worker.zygote import sharing as sharing_module
-from cenote_worker.zygote.sharing import Sharing, areas, shared_of, sharing
+from cenote_worker.jail.process import proc_info
+from cenote_worker.zygote.warden import snapshot_cost_monitor as sharing_module
+from cenote_worker.zygote.warden.snapshot_cost_monitor import PageSharing, areas, shared_of, sharing
 
 
-def seen(what: str) -> tuple[Sharing, Sharing]:
+def seen(what: str) -> tuple[PageSharing, PageSharing]:
     """Before and after, in a process of its own: in this one other threads write to pages meanwhile."""
     script = Path(__file__).with_name("sharing_process.py")
     said = subprocess.run([sys.executable, script, what], capture_output=True, check=True).stdout
-    before, after = (Sharing(**each) for each in json.loads(said))
+    before, after = (PageSharing(**each) for each in json.loads(said))
     return before, after
 
 
@@ -72,14 +72,14 @@ def test_a_process_that_is_gone() -> None:
     if gone == 0:
         os._exit(0)
     os.waitpid(gone, 0)
-    assert Sharing() == sharing(os.getpid(), gone)
-    assert Sharing() == sharing(gone, os.getpid())
+    assert PageSharing() == sharing(os.getpid(), gone)
+    assert PageSharing() == sharing(gone, os.getpid())
 
 
 def test_both_ways_to_look_at_memory_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels before Linux 6.11, and gVisor's, do not look by themselves."""
     with waiting_process() as pid:
         found = areas(pid)
-        monkeypatch.setattr(memory_map, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
+        monkeypatch.setattr(proc_info, "_PROCMAP_QUERY", UNKNOWN_REQUEST)
         assert found == areas(pid)
         assert sum(map(len, found)) >= HELD_BY_IT

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.zygote.sharing import Sharing
-from cenote_worker.zygote.snapshot_tax import (
+from cenote_worker.zygote.warden.snapshot_cost_monitor import (
     COPY_SECONDS,
     EARLIEST,
     GRACE_SECONDS,
@@ -15,7 +14,8 @@ from cenote_worker.zygote.snapshot_tax import (
     ORDINARY,
     SHARE,
     SWEPT,
-    Sample,
+    PageSharing,
+    ProcessSample,
     SnapshotTax,
 )
 
@@ -23,12 +23,12 @@ GRACE = int(GRACE_SECONDS / COPY_SECONDS)
 HELD = 1_000_000
 
 
-def seen(elapsed: float, faults: int, resident: int = HELD) -> Sample:
-    return Sample(elapsed=elapsed, faults=faults, resident=resident)
+def seen(elapsed: float, faults: int, resident: int = HELD) -> ProcessSample:
+    return ProcessSample(elapsed=elapsed, faults=faults, resident=resident)
 
 
-def copied(pages: int, exposed: int = 0) -> Sharing:
-    return Sharing(copied=pages, exposed=exposed)
+def copied(pages: int, exposed: int = 0) -> PageSharing:
+    return PageSharing(copied=pages, exposed=exposed)
 
 
 @pytest.fixture
@@ -65,16 +65,16 @@ def test_a_sweep_has_begun(tax: SnapshotTax) -> None:
     few = int(SWEPT / COPY_SECONDS)
     assert "keep" == tax.see(seen(0.002, 500 + ORDINARY))
     assert "check" == tax.see(seen(0.002, 500 + ORDINARY + int(EARLIEST / COPY_SECONDS) + 1))
-    assert not tax.is_too_much(Sharing(copied=few, exposed=HELD, swept=few))
-    assert tax.is_too_much(Sharing(copied=few + 1, exposed=HELD, swept=few + 1))
+    assert not tax.is_too_much(PageSharing(copied=few, exposed=HELD, swept=few))
+    assert tax.is_too_much(PageSharing(copied=few + 1, exposed=HELD, swept=few + 1))
 
 
 def test_a_sweep_that_is_no_large_part_of_a_cell(tax: SnapshotTax) -> None:
     """A fifth of its time, as before."""
     share = int(SHARE * 0.04 / COPY_SECONDS)
     tax.see(seen(0.04, 500 + ORDINARY + share))
-    assert not tax.is_too_much(Sharing(copied=share, exposed=HELD, swept=share))
-    assert tax.is_too_much(Sharing(copied=share + 1, exposed=HELD, swept=share + 1))
+    assert not tax.is_too_much(PageSharing(copied=share, exposed=HELD, swept=share))
+    assert tax.is_too_much(PageSharing(copied=share + 1, exposed=HELD, swept=share + 1))
 
 
 def test_what_is_written_to_around_each_cell_says_nothing(tax: SnapshotTax) -> None:

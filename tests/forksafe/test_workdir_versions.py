@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote_worker.in_jail.workdir_versions import scan
-from cenote_worker.in_jail.workdir_versions.store import VersionLost
-from cenote_worker.in_jail.workdir_versions.versions import Skipped, WorkdirVersions
+from cenote_worker.jail.workdir import tree
+from cenote_worker.jail.workdir.version_store import VersionLost
+from cenote_worker.jail.workdir.versions import SkippedPath, WorkdirVersions
 
 MIB = 2**20
 OLD = 1_000_000_000_123_456_789
@@ -56,7 +56,7 @@ def picture(top: Path) -> Picture:
     return found
 
 
-def problems(skipped: tuple[Skipped, ...]) -> dict[str, str]:
+def problems(skipped: tuple[SkippedPath, ...]) -> dict[str, str]:
     return {one.path: one.reason for one in skipped}
 
 
@@ -389,7 +389,7 @@ def test_too_many_files_are_no_version(
     top: Path, versions: WorkdirVersions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At the limit it is one."""
-    monkeypatch.setattr(scan, "MAX_ENTRIES", 4)
+    monkeypatch.setattr(tree, "MAX_ENTRIES", 4)
     for name in "abc":
         (top / name).touch()
     assert versions.record(0).kept
@@ -412,7 +412,7 @@ def test_what_is_no_file_is_named(top: Path, versions: WorkdirVersions) -> None:
 def test_a_deep_tree_ends_where_it_gets_too_deep(top: Path, versions: WorkdirVersions) -> None:
     """Neither descriptors nor the stack grow with it."""
     folder = top
-    for _ in range(scan.MAX_DEPTH + 20):
+    for _ in range(tree.MAX_DEPTH + 20):
         folder = folder / "d"
         folder.mkdir()
     recorded = versions.record(0)
@@ -435,7 +435,7 @@ def test_a_folder_that_becomes_a_link_is_not_followed(
             (top / "trap").symlink_to(top.parent / "outside")
         return plain(name, flags, **options)
 
-    monkeypatch.setattr(scan, "_open", swapping)
+    monkeypatch.setattr(tree, "_open_at", swapping)
     recorded = versions.record(0)
     assert (True, 0, ["trap"]) == (recorded.kept, recorded.copied, list(problems(recorded.skipped)))
 
@@ -497,7 +497,7 @@ def test_a_store_that_was_removed_is_begun_anew(top: Path, versions: WorkdirVers
 
 JAILED = """
 import os, tempfile
-from cenote_worker.in_jail.workdir_versions.versions import WorkdirVersions
+from cenote_worker.jail.workdir.versions import WorkdirVersions
 versions = WorkdirVersions(os.getcwd(), tempfile.gettempdir() + "/.versions", max_bytes=10**7, max_file=10**7)
 open("data", "w").write("old"); os.mkdir("closed"); open("closed/in", "w").write("in")
 print(versions.record(0).kept)

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 from tests.formats.written import ARCHIVES, CELLS, KEY, SANDBOX, given
 
-from cenote.gateway.audit.verification import entries, verify
-from cenote.gateway.database import Database
-from cenote.gateway.tokens import Tokens
+from cenote.gateway.audit.reader import entries, verify
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tokens
 from cenote.harness import Patch
-from cenote.harness.patch_errors import NoWayError
+from cenote.harness.patching.errors import NoWayError
 from cenote.runtime import IncompleteRestoreError, PythonRuntime, foretold
 from cenote.runtime import verify as verify_checkpoint
 from cenote_worker.checkpoints.store import CheckpointStore

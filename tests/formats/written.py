@@ -11,11 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.database import Database
-from cenote.gateway.tenants import Tenants
-from cenote.gateway.tokens import Tokens
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants, Tokens
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.event_log import open_log
@@ -67,7 +66,7 @@ def write(folder: Path) -> None:
         tenant = Tenants(database).create("acme")
         (folder / "token").write_text(Tokens(database).issue(tenant.id, note="golden").text)
     with AuditLog(folder / "audit", KEY) as log:
-        log.append(Event(kind="test", facts={"number": 1}), Event(kind="test", facts={"text": "é"}))
+        log.append(AuditEvent(kind="test", facts={"number": 1}), AuditEvent(kind="test", facts={"text": "é"}))
 
 
 def main() -> None:

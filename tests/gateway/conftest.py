@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.gateway.world import World
 
-from cenote.gateway.database import Database
-from cenote.gateway.tenants import Tenant, Tenants
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenant, Tenants
 
 
 class StillClock:
@@ -61,8 +61,8 @@ def rival(tenants: Tenants) -> Tenant:
 @pytest.fixture
 def make_world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., World]]:
     """Platforms over real jails, with folders of their own, that look more often for what has come to pass."""
-    monkeypatch.setattr("cenote.gateway.local_nodes.LOOK_EVERY", 0.05)
-    monkeypatch.setattr("cenote.gateway.server.COLLECT_EVERY", 0.1)
+    monkeypatch.setattr("cenote.gateway.machines.local_nodes.LOOK_EVERY", 0.05)
+    monkeypatch.setattr("cenote.gateway.api.server.COLLECT_EVERY", 0.1)
     made: list[World] = []
 
     def make(**settings: Any) -> World:

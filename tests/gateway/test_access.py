@@ -7,17 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from cenote.gateway.access import CAPABILITY_SECONDS, Access
-from cenote.gateway.database import Database
-from cenote.gateway.principal import Principal
-from cenote.gateway.runtimes import RuntimeRecord, Runtimes
-from cenote.gateway.tenants import Tenant
-from cenote.gateway.tokens import Tokens
-from cenote_security.capability import MasterKey
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.runtimes import RuntimeRecord, Runtimes
+from cenote.gateway.store.stores import CAPABILITY_SECONDS, Access
+from cenote.gateway.store.tenants import Tenant, Tokens
+from cenote.gateway.values.principal import Principal
+from cenote_security.auth.capability import MasterKey
 from cenote_security.errors import NotAuthenticatedError, RejectedError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, new_runtime_id
-from cenote_worker.serving.capabilities import CapabilityRights
-from cenote_worker.serving.rights import Rights
+from cenote_worker.serving.rights import CapabilityRights, Rights
 
 KEY = MasterKey(secret=b"m" * 32)
 

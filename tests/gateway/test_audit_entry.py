@@ -10,20 +10,33 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cenote.gateway.audit import events
-from cenote.gateway.audit.chain import START, after, before, follow, mark_of
-from cenote.gateway.audit.entry import MAX_LINE, NO_HASH, BrokenLineError, Entry, Event, parse_line
+from cenote.gateway.audit.entries import (
+    MAX_LINE,
+    NO_HASH,
+    SLOT_BYTES,
+    START,
+    AuditEntry,
+    AuditEvent,
+    BrokenLineError,
+    after,
+    before,
+    follow,
+    head_slot,
+    mark_of,
+    parse_line,
+    read_head,
+)
 from cenote.gateway.audit.events import Subject
-from cenote.gateway.audit.head import SLOT_BYTES, head_slot, read_head
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import CellUsage, ErrorInfo, ExecutionResult
-from cenote_worker.tenancy.deeds import NetworkDeed, Origin, cell_deed, code_of
+from cenote_worker.execution.results import CellUsage, ErrorInfo, ExecutionResult
+from cenote_worker.tenancy.audit_events import EventOrigin, NetworkAuditEvent, cell_audit_event, code_of
 
 KEY = bytes(32)
 ACME = Subject(tenant="tn_acme", token="t1", runtime="rt_1")
-FIRST = after(START, Event(kind="test", facts={"a": 1}), at=1_750_000_000_000_000)
+FIRST = after(START, AuditEvent(kind="test", facts={"a": 1}), at=1_750_000_000_000_000)
 
 facts = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -31,7 +44,7 @@ facts = st.recursive(
     max_leaves=8,
 )
 an_event = st.builds(
-    Event,
+    AuditEvent,
     kind=st.text(),
     tenant=st.text(),
     token=st.text(),
@@ -51,9 +64,9 @@ def test_the_spelling_is_fixed() -> None:
 
 
 @settings(deadline=None)
-@example(Event(kind="\x7f\x1b[2J\r\n\x9b", facts={"\x7f": "\ud800\u2028"}), 0)
+@example(AuditEvent(kind="\x7f\x1b[2J\r\n\x9b", facts={"\x7f": "\ud800\u2028"}), 0)
 @given(an_event, st.integers(0))
-def test_an_entry_is_read_back_from_one_printable_line(event: Event, at: int) -> None:
+def test_an_entry_is_read_back_from_one_printable_line(event: AuditEvent, at: int) -> None:
     """Whatever a hostile name holds: no control character, no second line, nothing beyond ASCII."""
     entry = after(mark_of(FIRST), event, at)
     line = entry.line()
@@ -124,7 +137,7 @@ def test_an_entry_in_the_wrong_place(line: bytes, reason: str) -> None:
 def test_what_has_no_place_in_a_log(fact: object) -> None:
     """What other languages would spell in another way, and what is no data."""
     with pytest.raises(UsageError, match="the audit log keeps no"):
-        after(START, Event(kind="test", facts={"list": [fact]}), 0).line()  # type: ignore[list-item]
+        after(START, AuditEvent(kind="test", facts={"list": [fact]}), 0).line()  # type: ignore[list-item]
 
 
 def test_an_entry_is_bounded() -> None:
@@ -135,8 +148,8 @@ def test_an_entry_is_bounded() -> None:
         entry_with("x" * (room + 1)).line()
 
 
-def entry_with(text: str) -> Entry:
-    return after(START, Event(kind="test", facts={"text": text}), 0)
+def entry_with(text: str) -> AuditEntry:
+    return after(START, AuditEvent(kind="test", facts={"text": text}), 0)
 
 
 def test_a_head_is_read_from_either_slot() -> None:
@@ -156,21 +169,21 @@ def test_a_head_is_read_from_either_slot() -> None:
 # -- what the platform records ------------------------------------------------------------------------------
 
 
-def line_of(event: Event) -> str:
+def line_of(event: AuditEvent) -> str:
     return after(START, event, 0).line().decode("ascii")
 
 
-ORIGIN = Origin(tenant="tn_acme", runtime="rt_1", policy="0" * 64)
+ORIGIN = EventOrigin(tenant="tn_acme", runtime="rt_1", policy="0" * 64)
 
 
 def test_of_code_a_digest_its_size_and_where_it_begins() -> None:
     """Of one long line no more than its beginning, and nothing of the lines behind."""
     code = code_of("\n  import os  # " + "x" * 999 + "\npassword = 'hunter2'")
-    event = events.cell_ran(cell_deed(ORIGIN, "t1", code, 0.0, ExecutionResult(success=True)))
+    event = events.cell_ran(cell_audit_event(ORIGIN, "t1", code, 0.0, ExecutionResult(success=True)))
     assert "hunter2" not in line_of(event)
     assert 120 == len(str(event.facts["first_line"]))
     assert {"code_bytes": 3}.items() <= events.cell_ran(
-        cell_deed(ORIGIN, "t1", code_of("\ud800"), 0.0, ExecutionResult(success=True))
+        cell_audit_event(ORIGIN, "t1", code_of("\ud800"), 0.0, ExecutionResult(success=True))
     ).facts.items()
 
 
@@ -186,7 +199,7 @@ def test_of_a_result_no_value() -> None:
         author="ann",
         usage=CellUsage(wall=1.5, cpu=0.25, peak_memory=7, bytes_written=8, output_bytes=9),
     )
-    event = events.cell_ran(cell_deed(ORIGIN, "t1", code_of("1"), 2.5, result))
+    event = events.cell_ran(cell_audit_event(ORIGIN, "t1", code_of("1"), 2.5, result))
     assert "hunter2" not in line_of(event)
     assert len(line_of(event)) < 2000
     assert ("tn_acme", "t1", "rt_1") == (event.tenant, event.token, event.runtime)
@@ -241,7 +254,7 @@ def test_each_kind_of_event_has_its_place() -> None:
         events.access_decided(ACME, "execute"),
         events.token_changed(ACME, "issued", "t2", ["teams", "admin"]),
         events.runtime_removed(ACME, "asked for"),
-        events.network_used(NetworkDeed(origin=ORIGIN, decision=decision)),
+        events.network_used(NetworkAuditEvent(origin=ORIGIN, decision=decision)),
         events.deeds_lost("n1/1", 7, None, "it has ended"),
     ]
     lines = [json.loads(line_of(event))["entry"] for event in recorded]

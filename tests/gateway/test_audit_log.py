@@ -16,11 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.audit.chain import START
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import START, AuditEvent
 from cenote.gateway.audit.folder import log_files
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.verification import Verification, entries, verify
+from cenote.gateway.audit.reader import LogVerification, entries, verify
 from cenote.gateway.errors import AuditUnavailableError
 from cenote_security.errors import UsageError
 
@@ -28,8 +27,8 @@ KEY = b"k" * 32
 """Signs the heads of these tests."""
 
 
-def event(number: int, size: int = 0) -> Event:
-    return Event(kind="test", facts={"number": number, "filler": "x" * size})
+def event(number: int, size: int = 0) -> AuditEvent:
+    return AuditEvent(kind="test", facts={"number": number, "filler": "x" * size})
 
 
 def numbers(folder: Path) -> list[object]:
@@ -42,9 +41,9 @@ def test_what_is_appended_is_there(tmp_path: Path) -> None:
         assert START == log.mark
         assert 1 == log.append(event(1)).number
         assert 3 == log.append(event(2), event(3)).number
-        assert Verification(last=log.mark) == verify(tmp_path, KEY)
+        assert LogVerification(last=log.mark) == verify(tmp_path, KEY)
         mark = log.mark
-    assert Verification(last=mark) == verify(tmp_path, KEY)
+    assert LogVerification(last=mark) == verify(tmp_path, KEY)
     assert [1, 2, 3] == numbers(tmp_path)
     assert {1_500_000} == {entry.at for entry in entries(tmp_path)}
 
@@ -79,7 +78,7 @@ def test_a_file_whose_making_has_failed_is_made_later(
         log.append(event(0))
         opened = len(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patch:
-            patch.setattr("cenote.gateway.audit.log_file.sync_folder", _no_descriptors)
+            patch.setattr("cenote.gateway.audit.log.sync_folder", _no_descriptors)
             with pytest.raises(AuditUnavailableError, match="too many open files"):
                 log.append(event(1))
         assert opened == len(os.listdir("/proc/self/fd"))
@@ -194,10 +193,10 @@ def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
 FULL_DISK = """
 import sys
 from pathlib import Path
-from cenote.gateway.audit.chain import Mark, before
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import Mark, before
+from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.audit.reader import entries, verify
 from cenote.gateway.errors import AuditUnavailableError
 
 folder, key = Path(sys.argv[1]) / "audit", b"k" * 32
@@ -205,7 +204,7 @@ log = AuditLog(folder, key, file_bytes=20_000)
 recorded = 0
 try:
     while True:
-        log.append(Event(kind="test", facts={"filler": "x" * 3000}))
+        log.append(AuditEvent(kind="test", facts={"filler": "x" * 3000}))
         recorded += 1
 except AuditUnavailableError as error:
     assert "No space left" in str(error), error
@@ -213,7 +212,7 @@ seen = verify(folder, key)
 assert (recorded, None) == (seen.last.number, seen.broken), seen
 mark = Mark(number=recorded, hash=seen.last.hash)
 sorted(folder.glob("*.jsonl"))[0].unlink()
-log.append(Event(kind="test", facts={"filler": "x" * 3000}))
+log.append(AuditEvent(kind="test", facts={"filler": "x" * 3000}))
 log.close()
 AuditLog(folder, key).close()
 first = next(entries(folder))

@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.audit.chain import Mark
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import AuditEvent, Mark
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.recorder import Recorder
-from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.audit.reader import entries, verify
+from cenote.gateway.audit.recorder import AuditRecorder
 from cenote.gateway.errors import AuditUnavailableError
 from cenote_security.errors import UsageError
 
 KEY = b"k" * 32
 
 
-def event(number: int) -> Event:
-    return Event(kind="test", facts={"number": number})
+def event(number: int) -> AuditEvent:
+    return AuditEvent(kind="test", facts={"number": number})
 
 
 class Gate:
@@ -51,7 +50,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Gate:
 
 def test_what_is_recorded_is_on_the_disk(tmp_path: Path) -> None:
     """Once the future is done; in the order of each caller."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder, ThreadPoolExecutor(8) as pool:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder, ThreadPoolExecutor(8) as pool:
 
         def record(caller: int) -> None:
             for number in range(10):
@@ -69,7 +68,7 @@ def test_what_is_recorded_is_on_the_disk(tmp_path: Path) -> None:
 
 def test_callers_share_a_sync(tmp_path: Path, gate: Gate) -> None:
     """What comes in while a write is under way goes with the next one: two writes for a hundred events."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         gate.open.clear()
         gate.reached.clear()
         before = gate.count
@@ -84,7 +83,7 @@ def test_callers_share_a_sync(tmp_path: Path, gate: Gate) -> None:
 
 def test_so_many_events_may_wait_and_no_more(tmp_path: Path, gate: Gate) -> None:
     """A slow disk does not fill the memory: the caller is told that its event is not on record."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log, backlog=3) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log, backlog=3) as recorder:
         gate.open.clear()
         futures = [recorder.record(event(number)) for number in range(3)]
         with pytest.raises(AuditUnavailableError, match="3 entries wait for the disk"):
@@ -97,7 +96,7 @@ def test_so_many_events_may_wait_and_no_more(tmp_path: Path, gate: Gate) -> None
 def test_closing_writes_what_waits(tmp_path: Path, gate: Gate) -> None:
     """And takes nothing more in; closing twice is fine."""
     with AuditLog(tmp_path, KEY) as log:
-        recorder = Recorder(log)
+        recorder = AuditRecorder(log)
         futures = [recorder.record(event(number)) for number in range(50)]
         recorder.close()
         recorder.close()
@@ -112,20 +111,20 @@ def test_what_nobody_expected_is_tried_again(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr("cenote.gateway.audit.recorder._RETRY_SECONDS", 0.01)
     append, calls = AuditLog.append, []
 
-    def stumbles(log: AuditLog, *events: Event) -> Mark:
+    def stumbles(log: AuditLog, *events: AuditEvent) -> Mark:
         calls.append(events)
         if len(calls) == 1:
             raise MemoryError
         return append(log, *events)
 
     monkeypatch.setattr(AuditLog, "append", stumbles)
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         assert 1 == recorder.record(event(0)).result(30).number
 
 
 def test_a_caller_that_does_not_wait_cancels_nothing(tmp_path: Path, gate: Gate) -> None:
     """An event that was taken in is recorded whatever becomes of whoever gave it."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         gate.open.clear()
         assert not recorder.record(event(1)).cancel()
         gate.open.set()
@@ -134,16 +133,16 @@ def test_a_caller_that_does_not_wait_cancels_nothing(tmp_path: Path, gate: Gate)
 
 def test_an_event_that_is_too_large_is_its_callers_mistake(tmp_path: Path) -> None:
     """Said at once; the others are recorded."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         with pytest.raises(UsageError, match="up to"):
-            recorder.record(Event(kind="test", facts={"text": "x" * 300_000}))
+            recorder.record(AuditEvent(kind="test", facts={"text": "x" * 300_000}))
         assert 1 == recorder.record(event(1)).result(30).number
 
 
 @pytest.mark.slow
 def test_while_the_disk_is_full_nothing_is_taken_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was taken in before is kept and written when there is room; then all goes on."""
-    with AuditLog(tmp_path, KEY) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path, KEY) as log, AuditRecorder(log) as recorder:
         tried = threading.Event()
 
         def full(fd: int, content: bytes, offset: int) -> int:
@@ -168,7 +167,7 @@ def test_what_could_not_be_written_in_the_end_is_said(
 ) -> None:
     """Whoever waits is not left waiting."""
     with AuditLog(tmp_path, KEY) as log:
-        recorder = Recorder(log)
+        recorder = AuditRecorder(log)
         log.close()
         future = recorder.record(event(1))
         refusal(recorder)
@@ -177,7 +176,7 @@ def test_what_could_not_be_written_in_the_end_is_said(
             future.result(30)
 
 
-def refusal(recorder: Recorder) -> str:
+def refusal(recorder: AuditRecorder) -> str:
     """Why nothing is taken in, once the recorder knows."""
     while True:
         try:

@@ -14,20 +14,27 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cenote.gateway.audit.chain import START, after, before, mark_of
-from cenote.gateway.audit.entry import Entry, Event
+from cenote.gateway.audit.entries import (
+    START,
+    AuditEntry,
+    AuditEvent,
+    after,
+    before,
+    head_slot,
+    mark_of,
+    signed_base,
+)
 from cenote.gateway.audit.folder import log_files
-from cenote.gateway.audit.head import head_slot, signed_base
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.audit.reader import entries, verify
 from cenote.gateway.errors import AuditBrokenError, AuditUnavailableError
 
 KEY = b"k" * 32
 COUNT = 12
 
 
-def event(number: int) -> Event:
-    return Event(kind="test", facts={"number": number, "filler": "x" * 200})
+def event(number: int) -> AuditEvent:
+    return AuditEvent(kind="test", facts={"number": number, "filler": "x" * 200})
 
 
 @pytest.fixture
@@ -135,7 +142,7 @@ def rehash(folder: Path, number: int) -> None:
         path.unlink()
     mark, lines = START, []
     for entry in old:
-        changed = entry.event if entry.number != number else Event(kind="forged", facts={})
+        changed = entry.event if entry.number != number else AuditEvent(kind="forged", facts={})
         new = after(mark, changed, entry.at)
         lines.append(new.line())
         mark = mark_of(new)
@@ -295,7 +302,7 @@ def test_a_file_that_was_just_begun(tmp_path: Path, tail: bytes) -> None:
 )
 def test_a_file_that_continues_nothing_is_refused(written: Path, number: int, reason: str) -> None:
     """A writer does not go on from a place that was never signed, or from another entry in its place."""
-    forged = Entry(number=number, at=0, event=event(number), previous="0" * 64)
+    forged = AuditEntry(number=number, at=0, event=event(number), previous="0" * 64)
     (written / f"{number:016d}.jsonl").write_bytes(forged.line())
     with pytest.raises(AuditBrokenError, match=reason):
         AuditLog(written, KEY)
@@ -342,7 +349,7 @@ def test_the_chain_can_be_checked_without_our_code(written: Path) -> None:
 KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.log import AuditLog
 
 folder, call, after = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -363,7 +370,7 @@ def killing(fd, *rest):
 log = AuditLog(folder, b"k" * 32, file_bytes=2000)
 setattr(os, call, killing)
 while True:
-    mark = log.append(*(Event(kind="test", facts={"filler": "x" * 300}) for _ in range(3)))
+    mark = log.append(*(AuditEvent(kind="test", facts={"filler": "x" * 300}) for _ in range(3)))
     print(mark.number, mark.hash, flush=True)
 """
 

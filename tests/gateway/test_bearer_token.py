@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cenote_security.auth.tokens import ORDINARY_SCOPES, TOKEN_PATTERN, BearerToken, Scope, parse_scopes
 from cenote_security.errors import UsageError
 from cenote_security.ids import TokenId, new_runtime_id, new_tenant_id, new_token_id
-from cenote_security.scopes import ORDINARY_SCOPES, Scope, parse_scopes
-from cenote_security.tokens import TOKEN_PATTERN, BearerToken
 
 TOKEN = BearerToken.of(TokenId("0123456789abcdef" * 2), bytes(range(32)))
 secrets = st.binary(min_size=32, max_size=32)

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_security.capability import MAX_LIFETIME, Capability, MasterKey, Right, claimed_runtime, verify_any
+from cenote_security.auth.capability import (
+    MAX_LIFETIME,
+    Capability,
+    CapabilityRight,
+    MasterKey,
+    claimed_runtime,
+    verify_any,
+)
 from cenote_security.errors import NotAuthenticatedError, UsageError
 from cenote_security.ids import RuntimeId, TenantId, TokenId
 
@@ -21,7 +28,7 @@ CAPABILITY = Capability(
     tenant=TenantId("tn_acme"),
     runtime=RUNTIME,
     holder=TokenId("0" * 32),
-    rights=frozenset({Right.RUN, Right.READ}),
+    rights=frozenset({CapabilityRight.RUN, CapabilityRight.READ}),
     issued=NOW,
     expires=NOW + 300,
 )

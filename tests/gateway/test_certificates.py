@@ -14,19 +14,24 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 
-from cenote.gateway.certificate_check import check_certificate
-from cenote.gateway.component_lines import ComponentLines
 from cenote.gateway.errors import CertificateError
-from cenote.gateway.tls import LOOPBACK_NAMES, given_certificates, kept_authority, made_certificates
-from cenote_security.certificate_authority import (
+from cenote.gateway.tls.certificate_check import check_certificate
+from cenote.gateway.tls.certificates import (
+    LOOPBACK_NAMES,
+    given_certificates,
+    kept_authority,
+    made_certificates,
+)
+from cenote.gateway.tls.internal_tls import InternalTls
+from cenote_security.auth.certificate_authority import (
     AUTHORITY_LIFETIME,
     CERTIFICATE_LIFETIME,
     issue,
     make_authority,
 )
-from cenote_security.certificates import Certificate, TlsMaterial
+from cenote_security.auth.certificates import Certificate, TlsMaterial
+from cenote_security.auth.secret_files import create_secret_file, replace_file
 from cenote_security.errors import SecretFileError, UsageError
-from cenote_security.secret_files import create_secret_file, replace_file
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 AUTHORITY = make_authority("Test", NOW)
@@ -65,7 +70,7 @@ def shake_hands(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> No
 def test_made_certificates_shake_hands_both_ways(tmp_path: Path, name: str) -> None:
     """mTLS: each side shows one, each side asks for one, by the strictest rules of OpenSSL."""
     server = made_certificates(tmp_path / "tls")
-    client = ComponentLines(kept_authority(tmp_path / "tls")).material()
+    client = InternalTls(kept_authority(tmp_path / "tls")).material()
     shake_hands(
         context(server.own, server.authority, ssl.Purpose.CLIENT_AUTH, tmp_path),
         context(client.own, client.authority, ssl.Purpose.SERVER_AUTH, tmp_path),

@@ -8,44 +8,43 @@ from pathlib import Path
 
 from tests.gateway.test_gateway_server import SlowNodes
 
-from cenote.gateway.audit.collector import Collector, written_deeds
-from cenote.gateway.audit.entry import Facts
+from cenote.gateway.audit.collector import AuditCollector, written_deeds
+from cenote.gateway.audit.entries import Facts
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.recorder import Recorder
-from cenote.gateway.audit.verification import entries, verify
+from cenote.gateway.audit.reader import entries, verify
+from cenote.gateway.audit.recorder import AuditRecorder
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.tenancy.deeds import Batch, NetworkDeed, Origin
-from cenote_worker.tenancy.trail import BATCH, Trail
+from cenote_worker.tenancy.audit_events import BATCH, EventBatch, EventBuffer, EventOrigin, NetworkAuditEvent
 
 KEY = b"k" * 32
-ORIGIN = Origin(tenant="tn_1", runtime="rt_1", policy="")
+ORIGIN = EventOrigin(tenant="tn_1", runtime="rt_1", policy="")
 
 
 class Machines(SlowNodes):
     """Trails of processes, by machine; None for a machine that does not answer."""
 
-    def __init__(self, trails: dict[str, list[Trail] | None]) -> None:
+    def __init__(self, trails: dict[str, list[EventBuffer] | None]) -> None:
         super().__init__()
         self.trails = trails
 
-    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
         return {
             node: None if trails is None else [each.read(written.get(each.source, 0)) for each in trails]
             for node, trails in self.trails.items()
         }
 
 
-def note(trail: Trail, count: int = 1) -> None:
+def note(trail: EventBuffer, count: int = 1) -> None:
     decision = Decision(at=0.0, kind="http", host="a.example", port=80, address="", allowed=True, reason="")
     for _ in range(count):
-        trail.note(NetworkDeed(origin=ORIGIN, decision=decision))
+        trail.note(NetworkAuditEvent(origin=ORIGIN, decision=decision))
 
 
 @contextmanager
-def collecting(folder: Path, nodes: Machines) -> Iterator[Collector]:
+def collecting(folder: Path, nodes: Machines) -> Iterator[AuditCollector]:
     """A gateway's part of it; a further one at the same folder goes on with its log."""
-    with closing(AuditLog(folder, KEY)) as log, Recorder(log) as recorder:
-        yield Collector(recorder, nodes, folder)
+    with closing(AuditLog(folder, KEY)) as log, AuditRecorder(log) as recorder:
+        yield AuditCollector(recorder, nodes, folder)
 
 
 def written(folder: Path) -> list[Facts]:
@@ -60,7 +59,7 @@ def numbers(folder: Path, of: Callable[[Facts], bool] = lambda _facts: True) -> 
 
 def test_each_deed_is_on_record_once(tmp_path: Path) -> None:
     """However often there is a look, and however many there are."""
-    trail = Trail("n1/1")
+    trail = EventBuffer("n1/1")
     with collecting(tmp_path, Machines({"n1": [trail]})) as collector:
         note(trail, 2 * BATCH + 1)
         for _ in range(3):
@@ -72,7 +71,7 @@ def test_each_deed_is_on_record_once(tmp_path: Path) -> None:
 
 def test_a_gateway_that_was_killed_writes_nothing_twice(tmp_path: Path) -> None:
     """It had not said that it has written it: its successor finds that in the log."""
-    trail = Trail("n1/1")
+    trail = EventBuffer("n1/1")
     nodes = Machines({"n1": [trail]})
     note(trail, 3)
     with collecting(tmp_path, nodes) as collector:
@@ -87,7 +86,7 @@ def test_a_gateway_that_was_killed_writes_nothing_twice(tmp_path: Path) -> None:
 
 def test_what_had_no_room_is_a_gap(tmp_path: Path) -> None:
     """Told before what followed, with how much it was; once, also by a successor."""
-    trail = Trail("n1/1", room=2)
+    trail = EventBuffer("n1/1", room=2)
     nodes = Machines({"n1": [trail]})
     note(trail, 5)
     for _ in range(2):
@@ -99,7 +98,7 @@ def test_what_had_no_room_is_a_gap(tmp_path: Path) -> None:
 
 def test_a_process_that_has_ended_is_told_of(tmp_path: Path) -> None:
     """Nobody knows what it had not handed over: so the record says up to where it is known, once."""
-    first, second = Trail("n1/1"), Trail("n1/2")
+    first, second = EventBuffer("n1/1"), EventBuffer("n1/2")
     nodes = Machines({"n1": [first, second]})
     note(first, 2)
     with collecting(tmp_path, nodes) as collector:
@@ -113,7 +112,7 @@ def test_a_process_that_has_ended_is_told_of(tmp_path: Path) -> None:
 
 def test_a_machine_that_does_not_answer_is_waited_for(tmp_path: Path) -> None:
     """Its deeds come when it does; of one that has left the cluster its processes are told of."""
-    trail = Trail("n1/1")
+    trail = EventBuffer("n1/1")
     nodes = Machines({"n1": [trail]})
     with collecting(tmp_path, nodes) as collector:
         note(trail)

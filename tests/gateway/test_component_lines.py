@@ -16,23 +16,22 @@ from tests.gateway.world import World, refused
 
 import cenote
 from cenote import SandboxPolicy, Variable
-from cenote.gateway.certificate_check import check_certificate
-from cenote.gateway.certifier import signed
-from cenote.gateway.client_ways import ClientWays, Way
-from cenote.gateway.component_lines import ComponentLines
-from cenote.gateway.local_nodes import LocalNodes
-from cenote.gateway.nodes import Place
-from cenote_security.capability import MasterKey
-from cenote_security.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
-from cenote_security.certificates import make_request
+from cenote.gateway.api.platform_service import ClientRoute, ClientRouting
+from cenote.gateway.machines.local_nodes import LocalNodes
+from cenote.gateway.machines.nodes import RuntimeLocation
+from cenote.gateway.machines.ray_nodes import signed
+from cenote.gateway.tls.certificate_check import check_certificate
+from cenote.gateway.tls.internal_tls import InternalTls
+from cenote_security.auth.capability import MasterKey
+from cenote_security.auth.certificate_authority import COMPONENT_LIFETIME, make_authority, sign
+from cenote_security.auth.certificates import make_request
 from cenote_security.errors import UsageError
-from cenote_worker.serving.doors import Doors
-from cenote_worker.serving.secured import Secured
+from cenote_worker.serving.endpoints import Endpoints, Secured
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 AUTHORITY = make_authority("Test", NOW)
-LINES = ComponentLines(AUTHORITY)
-EVERYWHERE = ComponentLines(AUTHORITY, everywhere=True)
+LINES = InternalTls(AUTHORITY)
+EVERYWHERE = InternalTls(AUTHORITY, everywhere=True)
 PEM = AUTHORITY.certificate.decode()
 SMALL = SandboxPolicy(preload=(), memory="256MiB", snapshots="none", tracking=False)
 
@@ -112,7 +111,7 @@ def test_each_node_gets_a_certificate_for_where_the_cluster_says_that_it_is() ->
 def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:
     """It runs for longer than a certificate lasts."""
     times = [NOW]
-    lines = ComponentLines(AUTHORITY, clock=lambda: times[-1])
+    lines = InternalTls(AUTHORITY, clock=lambda: times[-1])
     first = lines.material()
     assert first == lines.material()
     times.append(NOW + COMPONENT_LIFETIME / 2 + timedelta(minutes=1))
@@ -124,21 +123,21 @@ def test_the_gateway_renews_its_own_once_half_of_its_time_is_over() -> None:
 @pytest.mark.parametrize(
     ("lines", "relayed", "public", "clients", "way"),
     [
-        (LINES, False, False, "127.0.0.1:9", Way(address="127.0.0.1:9", authority="")),
-        (LINES, False, False, "10.0.0.1:9", Way(address="10.0.0.1:9", authority=PEM)),
-        (EVERYWHERE, False, False, "127.0.0.1:9", Way(address="127.0.0.1:9", authority=PEM)),
-        (EVERYWHERE, False, True, "10.0.0.1:9", Way(address="10.0.0.1:9", authority=PEM)),
+        (LINES, False, False, "127.0.0.1:9", ClientRoute(address="127.0.0.1:9", authority="")),
+        (LINES, False, False, "10.0.0.1:9", ClientRoute(address="10.0.0.1:9", authority=PEM)),
+        (EVERYWHERE, False, False, "127.0.0.1:9", ClientRoute(address="127.0.0.1:9", authority=PEM)),
+        (EVERYWHERE, False, True, "10.0.0.1:9", ClientRoute(address="10.0.0.1:9", authority=PEM)),
         (EVERYWHERE, False, True, "127.0.0.1:9", None),
         (LINES, True, False, "127.0.0.1:9", None),
         (LINES, False, False, "", None),
     ],
 )
 def test_clients_go_where_they_can(
-    lines: ComponentLines, relayed: bool, public: bool, clients: str, way: Way | None
+    lines: InternalTls, relayed: bool, public: bool, clients: str, way: ClientRoute | None
 ) -> None:
     """By themselves, never in the clear to another machine; what is on the gateway's loopback is for those there."""
-    place = Place(node="n", doors=Doors(components="10.0.0.1:1", clients=clients))
-    assert way == ClientWays(lines, relayed=relayed, public=public).direct(place)
+    place = RuntimeLocation(node="n", doors=Endpoints(components="10.0.0.1:1", clients=clients))
+    assert way == ClientRouting(lines, relayed=relayed, public=public).direct(place)
 
 
 @pytest.mark.parametrize("relayed", [False, True], ids=["direct", "relayed"])
@@ -158,7 +157,7 @@ def test_a_platform_whose_lines_are_secured(make_world: Callable[..., World], re
 
 def test_a_machine_of_another_platform_is_told_nothing(make_world: Callable[..., World]) -> None:
     """Where a runtime was, somebody else listens: the gateway does not speak to him, and whoever asks hears that."""
-    strangers = ComponentLines(make_authority("Cenote", NOW), everywhere=True)
+    strangers = InternalTls(make_authority("Cenote", NOW), everywhere=True)
     with ExitStack() as opened:
 
         def machines(key: MasterKey) -> LocalNodes:

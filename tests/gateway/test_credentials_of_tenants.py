@@ -10,16 +10,16 @@ from tests.egress.world import World as Internet
 from tests.egress.world import site
 from tests.gateway.world import BARE, World
 
-from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.jobs.definition import check_definition as check_job
-from cenote.gateway.runtimes import Runtimes
+from cenote.gateway.store.runtimes import Runtimes
 from cenote.gateway.teams.definition import check_definition as check_team
+from cenote.gateway.values.bounds import TenantBounds
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import RejectedError, UnavailableError, UsageError
 from cenote_security.network import Allow, Secret
-from cenote_worker.hosted import runtime as hosted
-from cenote_worker.supervisor.start import Nursery
-from cenote_worker.tenancy.books import policy_digest
+from cenote_worker.runtime import runtime as hosted
+from cenote_worker.supervisor.start import JailStarter
+from cenote_worker.tenancy.usage import policy_digest
 from cenote_worker.wire import policies
 
 VALUE = "Bearer canary-5c0ffee123456789"
@@ -31,7 +31,7 @@ def test_a_runtime_with_a_credential(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch, relayed: bool
 ) -> None:
     """Its jail reaches the host with it, and so does a branch's; nobody is shown it, nothing has it on disk."""
-    monkeypatch.setattr(hosted, "start_jail", Nursery(Internet).start)
+    monkeypatch.setattr(hosted, "start_jail", JailStarter(Internet).start)
     world = make_world(relayed=relayed)
     with site(tls=True) as served:
         host = f"files.test:{served.port}"
@@ -58,7 +58,7 @@ def test_a_runtime_with_a_credential(
 def test_what_was_sealed_with_another_key(database: object, acme: object) -> None:
     """A master key that was lost is said, and not taken for a policy without credentials."""
     policy = replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
-    message = policies.to_message(policy).SerializeToString()
+    message = policies.from_policy(policy).SerializeToString()
     made = Runtimes(database, bytes(32)).add(acme.id, "etl", policy=message)  # type: ignore[arg-type, attr-defined]
     assert message == Runtimes(database, bytes(32)).by_name(acme.id, "etl").policy  # type: ignore[arg-type, attr-defined]
     assert VALUE not in repr(made)
@@ -77,7 +77,7 @@ def test_a_digest_on_record_says_nothing_of_a_credential() -> None:
 
 def test_definitions_that_are_stored_have_none() -> None:
     """Of a team and of a job: the error says what to do."""
-    policy = policies.to_message(
+    policy = policies.from_policy(
         replace(BARE, network=Allow(["a.test"], credentials={"a.test": Secret(VALUE)}))
     )
     team = team_pb2.TeamDefinition(members=[team_pb2.TeamMember(name="one", sandbox=policy)])

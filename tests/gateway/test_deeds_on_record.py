@@ -16,17 +16,16 @@ from tests.waiting import until
 
 import cenote
 from cenote.gateway.audit.collector import written_deeds
-from cenote.gateway.audit.entry import Entry
+from cenote.gateway.audit.entries import AuditEntry
 from cenote.gateway.audit.folder import log_files
-from cenote.gateway.audit.selection import Selection, described, selected
-from cenote.gateway.audit.verification import entries, verify
-from cenote.gateway.quota import Quota
+from cenote.gateway.audit.reader import EntrySelection, described, entries, selected, verify
+from cenote.gateway.values.quota import Quota
 from cenote.harness import ApplyResult
 from cenote_proto.v1 import history_pb2, jail_pb2, runtime_pb2
 from cenote_proto.v1.failure_pb2 import Failure
+from cenote_security.auth.secret_files import read_secret_file
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
-from cenote_security.secret_files import read_secret_file
 
 ASKS = """
 import urllib.request
@@ -37,7 +36,7 @@ except OSError as error:
 """
 
 
-def recorded(world: World, kind: str) -> list[Entry]:
+def recorded(world: World, kind: str) -> list[AuditEntry]:
     """Of a platform that was closed."""
     return [entry for entry in entries(world.state.audit) if entry.event.kind == kind]
 
@@ -127,15 +126,17 @@ def test_entries_are_selected(world: World) -> None:
         assert line.run("x = '\x1b[31m\u202e'\\\n ''").success
     world.close()
     files = log_files(world.state.audit)
-    everything = list(selected(files, Selection()))
-    mine = [entry for entry in selected(files, Selection(tenant=acme.tenant)) if entry.event.kind == "cell"]
+    everything = list(selected(files, EntrySelection()))
+    mine = [
+        entry for entry in selected(files, EntrySelection(tenant=acme.tenant)) if entry.event.kind == "cell"
+    ]
     (entry,) = mine
     assert [entry] == [
         each
-        for each in selected(files, Selection(runtime=entry.event.runtime, since=entry.at))
+        for each in selected(files, EntrySelection(runtime=entry.event.runtime, since=entry.at))
         if each.event.kind == "cell"
     ]
-    assert [] == list(selected(files, Selection(since=everything[-1].at + 1)))
+    assert [] == list(selected(files, EntrySelection(since=everything[-1].at + 1)))
     assert all(text.isascii() and text.isprintable() for text in map(described, everything))
 
 
@@ -144,7 +145,7 @@ WRITES = (
     "cenote_worker.checkpoints.local_folder.LocalDraft.write",
     "cenote_worker.checkpoints.local_folder.LocalDraft.publish",
     "cenote_worker.history.store.HistoryStore.write",
-    "cenote.gateway.audit.log_file.LogFile.write",
+    "cenote.gateway.audit.log.LogFile.write",
 )
 """Of all stores of a platform: states, histories, the audit log itself."""
 

@@ -14,13 +14,13 @@ from tests.waiting import until
 
 from cenote import Function, PythonRuntime, SandboxPolicy, Variable, connect
 from cenote.connection import Platform
-from cenote.gateway.local_nodes import _quietly
-from cenote.gateway.quota import Quota
-from cenote.gateway.states import States
+from cenote.gateway.machines.local_nodes import _quietly
+from cenote.gateway.store.state_locations import StateLocations
+from cenote.gateway.values.quota import Quota
 from cenote.runtime import NotDurableError
 from cenote_security.errors import JailLostError, UsageError
-from cenote_worker.cluster.resting import Resting
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
+from cenote_worker.node.node import HibernationThreads
 
 BARE = SandboxPolicy(preload=(), memory="256MiB", snapshots="none")
 
@@ -166,10 +166,10 @@ def test_one_whose_jail_ends_on_its_way_to_sleep(owner: Owner, monkeypatch: pyte
     raised: list[object] = []
     monkeypatch.setattr(threading, "excepthook", raised.append)
     owner.runtime().execute("x = 1")
-    monkeypatch.setattr("cenote_worker.hosted.checkpoints.collected", lost)
+    monkeypatch.setattr("cenote_worker.runtime.state.checkpoints.collected", lost)
     rest = partial(owner.world.nodes.rest, owner.user.get("r").id)
     gone_on = threading.Event()
-    Resting().begin({"acme": [partial(_quietly, rest), gone_on.set]})
+    HibernationThreads().begin({"acme": [partial(_quietly, rest), gone_on.set]})
     until(lambda: raised or gone_on.is_set())
     assert [] == raised
 
@@ -262,7 +262,7 @@ def test_another_store(owner: Owner) -> None:
 
 def test_no_store_that_all_machines_reach() -> None:
     """Nothing is durable there, rather than durable on one of them."""
-    states = States("")
+    states = StateLocations("")
     states.check(Retention())
     with pytest.raises(UsageError, match="cenote up --store"):
         states.check(Retention(durable=True))

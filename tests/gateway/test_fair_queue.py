@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cenote.gateway.errors import QueueFullError
-from cenote.gateway.fair_queue import MIN_COST, FairQueue
+from cenote.gateway.values.fair_queue import MIN_COST, FairQueue
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_security.ids import TenantId
 

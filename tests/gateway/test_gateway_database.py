@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.database import Database
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
-from cenote.gateway.schema import MIGRATIONS
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.schema import MIGRATIONS
+from cenote.gateway.store.tenants import Tenants
 from cenote_security.errors import EntryExistsError, UnavailableError, UsageError
 
 KILLED_WRITER = """
 import sys
 from pathlib import Path
-from cenote.gateway.database import Database
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants
 
 tenants = Tenants(Database(Path(sys.argv[1])))
 number = 0

@@ -21,25 +21,25 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.gateway.world import BARE, Description, World, refused
 from tests.waiting import PATIENCE, until
 
-from cenote.gateway.audit.verification import entries, verify
-from cenote.gateway.creations import STARTS
+from cenote.gateway.api.creations import STARTS
+from cenote.gateway.api.fair_turns import TenantSemaphore
+from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest
+from cenote.gateway.audit.reader import entries, verify
 from cenote.gateway.errors import DatabaseUnavailableError, NodeLeftError
-from cenote.gateway.local_nodes import LocalNodes
-from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
-from cenote.gateway.quota import Quota
-from cenote.gateway.registry import Registry, Wish
-from cenote.gateway.turns import Turns
+from cenote.gateway.machines.local_nodes import LocalNodes
+from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.values.quota import Quota
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_proto.v1 import platform_pb2, runtime_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
-from cenote_security.capability import MasterKey
+from cenote_security.auth.capability import MasterKey
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.file_systems import kind_of
-from cenote_worker.serving.doors import Doors
+from cenote_worker.process.file_systems import kind_of
+from cenote_worker.serving.endpoints import Endpoints
 from cenote_worker.serving.server import RuntimeServer
-from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.audit_events import EventBatch
 from cenote_worker.tenancy.shared_quota import Limits
 from cenote_worker.wire import policies
 
@@ -59,7 +59,7 @@ class SlowNodes:
         self._failure = failure
         self._here: set[str] = set()
 
-    def create(self, runtime: RuntimeId, tenant: str, policy: bytes, **_terms: object) -> Place:
+    def create(self, runtime: RuntimeId, tenant: str, policy: bytes, **_terms: object) -> RuntimeLocation:
         self.made.append(tenant)
         if self._gate is not None:
             assert self._gate.wait(PATIENCE)
@@ -68,23 +68,25 @@ class SlowNodes:
         self._here.add(runtime)
         return self.locate(runtime)
 
-    def locate(self, runtime: RuntimeId) -> Place:
-        return Place(node="nowhere", doors=Doors(components="127.0.0.1:9", clients="127.0.0.1:9"))
+    def locate(self, runtime: RuntimeId) -> RuntimeLocation:
+        return RuntimeLocation(
+            node="nowhere", doors=Endpoints(components="127.0.0.1:9", clients="127.0.0.1:9")
+        )
 
     def delete(self, runtime: RuntimeId) -> None:
         if runtime not in self._here:
             raise UnknownRuntimeError(runtime)
         self._here.discard(runtime)
 
-    def describe(self) -> list[NodeFacts]:
+    def describe(self) -> list[NodeStatus]:
         return []
 
-    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+    def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
         if runtime not in self._here:
             raise UnknownRuntimeError(runtime)
         if self.left is not None:
-            return RuntimeFacts(state="lost", reason="its machine has left", lost_for=self.left)
-        return RuntimeFacts()
+            return RuntimeStatus(state="lost", reason="its machine has left", lost_for=self.left)
+        return RuntimeStatus()
 
     def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
         pass
@@ -92,7 +94,7 @@ class SlowNodes:
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         pass
 
-    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
         return {}
 
     def reference_address(self, reference: str) -> str:
@@ -129,7 +131,7 @@ class StumblingNodes(SlowNodes):
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         self._stumble("limit")
 
-    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
         self._stumble("deeds")
         return {}
 
@@ -197,7 +199,7 @@ def test_what_goes_wrong_once_is_tried_again(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it was: nobody else looks after runtimes, or brings in what was done."""
-    monkeypatch.setattr("cenote.gateway.server.SWEEP_EVERY", 0.05)
+    monkeypatch.setattr("cenote.gateway.api.server.SWEEP_EVERY", 0.05)
     nodes = StumblingNodes()
     make_world(nodes=nodes)
     until(lambda: nodes.asked["limit"] > 2)
@@ -314,7 +316,7 @@ def test_the_sweep_frees_what_the_lost_have_of_the_quotas(world: World) -> None:
     acme = world.user("acme")
     acme.create("kept")
     nodes = world.nodes
-    registry = Registry(world.stores, nodes)
+    registry = RuntimeRegistry(world.stores, nodes)
     record = world.stores.runtimes.by_name(acme.tenant, "kept")
     world.stores.quotas.release(record.id)
     assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
@@ -331,7 +333,7 @@ def test_what_a_machine_takes_along_is_said(make_world: Callable[..., World]) ->
     for as long as that, then no more."""
     nodes = SlowNodes()
     world = make_world(nodes=nodes)
-    acme, registry = world.user("acme"), Registry(world.stores, nodes)
+    acme, registry = world.user("acme"), RuntimeRegistry(world.stores, nodes)
     leased = acme.create("", lease=60).name
     acme.create("kept")
     nodes.left = 60.0
@@ -362,7 +364,7 @@ def test_what_a_machine_took_along_can_be_removed(
     nodes.left = 1.0
     monkeypatch.setattr(nodes, "delete", gone)
     acme.delete("kept")
-    Registry(world.stores, nodes).delete_all_of(acme.tenant, "job-0123456789-", "its job was deleted")
+    RuntimeRegistry(world.stores, nodes).delete_all_of(acme.tenant, "job-0123456789-", "its job was deleted")
     assert [] == acme.names()
     assert 0 == world.stores.quotas.used(acme.tenant)[Quota.RUNTIMES]
 
@@ -383,9 +385,9 @@ def test_what_cannot_be_taken_back_yet_is_later(
     """Its name and the key of its request are free at once; its part of the quotas is when its machine answers."""
     nodes = SilentNodes(failure)
     world = make_world(nodes=nodes)
-    acme, registry = world.user("acme"), Registry(world.stores, nodes)
+    acme, registry = world.user("acme"), RuntimeRegistry(world.stores, nodes)
     principal = world.stores.tokens.authenticate(acme.token)
-    wish = Wish(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
+    wish = RuntimeRequest(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
     record, _ = registry.admit(principal, wish)
     registry.abandon(record)
     assert registry.admit(principal, wish)[1], "the same request makes another"
@@ -415,9 +417,9 @@ def test_what_is_admitted_as_the_database_goes_away(
     later.
     """
     world = make_world(nodes=SlowNodes())
-    stores, registry = world.stores, Registry(world.stores, SlowNodes())
+    stores, registry = world.stores, RuntimeRegistry(world.stores, SlowNodes())
     principal = stores.tokens.authenticate(world.user("acme").token)
-    wish = Wish(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
+    wish = RuntimeRequest(name="etl", policy=BARE, attach=False, key="k", lease=0.0)
     away_once(monkeypatch, stores.quotas, "reserve")
     away_once(monkeypatch, stores.runtimes, "remove")
     with pytest.raises(DatabaseUnavailableError):
@@ -433,7 +435,7 @@ def test_a_quota_that_is_given_back_as_the_database_goes_away(
 ) -> None:
     """Its runtime is gone, and cannot be deleted once more: the next look gives it back."""
     world = make_world(nodes=SlowNodes())
-    acme, registry = world.user("acme"), Registry(world.stores, SlowNodes())
+    acme, registry = world.user("acme"), RuntimeRegistry(world.stores, SlowNodes())
     principal = world.stores.tokens.authenticate(acme.token)
     acme.create("etl"), acme.create("kept")
     away_once(monkeypatch, world.stores.quotas, "release")
@@ -468,8 +470,8 @@ def test_a_name_that_was_taken_is_made_when_whoever_asked_has_gone(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The client gives up while its request is being written down: what was written down is made all the same."""
-    nodes, writing, admit = SlowNodes(), threading.Event(), Registry.admit
-    monkeypatch.setattr(Registry, "admit", lambda *given: writing.set() or admit(*given))
+    nodes, writing, admit = SlowNodes(), threading.Event(), RuntimeRegistry.admit
+    monkeypatch.setattr(RuntimeRegistry, "admit", lambda *given: writing.set() or admit(*given))
     world = make_world(nodes=nodes)
     acme = world.user("acme")
     with closing(sqlite3.connect(world.state.database, isolation_level=None)) as other:
@@ -494,8 +496,10 @@ def test_starts_are_shared_out_fairly(
     make_world: Callable[..., World], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tenant with many waiting starts does not make another one's first wait for all of them."""
-    gate, turn, asked = threading.Event(), Turns.turn, list[str]()
-    monkeypatch.setattr(Turns, "turn", lambda turns, who: asked.append(who.tenant) or turn(turns, who))
+    gate, turn, asked = threading.Event(), TenantSemaphore.turn, list[str]()
+    monkeypatch.setattr(
+        TenantSemaphore, "turn", lambda turns, who: asked.append(who.tenant) or turn(turns, who)
+    )
     nodes = SlowNodes(gate)
     world = make_world(nodes=nodes)
     hog, small = world.user("hog"), world.user("small")
@@ -575,7 +579,7 @@ def test_a_runtime_without_a_policy_has_the_default_one(world: World) -> None:
     metadata = (("authorization", f"Bearer {world.user('acme').token}"),)
     stub = PlatformServiceStub(channel)
     made = stub.CreateRuntime(platform_pb2.CreateRuntimeRequest(name="plain"), metadata=metadata)
-    assert policies.to_message(SandboxPolicy()) == made.policy
+    assert policies.from_policy(SandboxPolicy()) == made.policy
     wanted = platform_pb2.CreateRuntimeRequest(name="some", policy=runtime_pb2.Policy(memory=128 << 20))
     given = stub.CreateRuntime(wanted, metadata=metadata).policy
     default = SandboxPolicy()

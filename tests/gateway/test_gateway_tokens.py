@@ -8,13 +8,11 @@ from typing import Protocol
 
 import pytest
 
-from cenote.gateway.database import Database
-from cenote.gateway.tenants import Tenant, Tenants
-from cenote.gateway.tokens import DEFAULT_GRACE, Tokens
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import DEFAULT_GRACE, Tenant, Tenants, Tokens
+from cenote_security.auth.tokens import ORDINARY_SCOPES, BearerToken, Scope
 from cenote_security.errors import NotAuthenticatedError, ScopeMissingError, UnknownEntryError, UsageError
 from cenote_security.ids import TokenId, new_token_id
-from cenote_security.scopes import ORDINARY_SCOPES, Scope
-from cenote_security.tokens import BearerToken
 
 
 class Clock(Protocol):

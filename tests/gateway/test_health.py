@@ -18,7 +18,7 @@ from tests.gateway.test_gateway_server import SlowNodes
 from tests.gateway.world import World
 from tests.waiting import until
 
-from cenote.gateway.health import (
+from cenote.gateway.api.health import (
     RUNS_OUT,
     Cause,
     Condition,
@@ -29,14 +29,13 @@ from cenote.gateway.health import (
     record_causes,
     store_causes,
 )
-from cenote.gateway.nodes import NodeFacts
-from cenote.gateway.states import States
-from cenote.gateway.tls import made_certificates
-from cenote.gateway.transport import ShownCertificate
+from cenote.gateway.machines.nodes import NodeStatus
+from cenote.gateway.store.state_locations import StateLocations
+from cenote.gateway.tls.certificates import ShownCertificate, made_certificates
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
-from cenote_security.certificate_authority import issue, make_authority
-from cenote_security.certificates import TlsMaterial
+from cenote_security.auth.certificate_authority import issue, make_authority
+from cenote_security.auth.certificates import TlsMaterial
 from cenote_security.errors import UnavailableError
 
 NOW = datetime(2026, 11, 28, tzinfo=UTC)
@@ -77,8 +76,8 @@ def test_a_database_that_is_away_is_alive_and_not_ready(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By both ways to ask, and ready again once it is back. Its place is not told."""
-    monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
-    monkeypatch.setattr("cenote.gateway.server.LOOK_EVERY", 0.02)
+    monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
+    monkeypatch.setattr("cenote.gateway.api.server.LOOK_EVERY", 0.02)
     with stranger(world) as channel:
         until(lambda: served(channel, "ready"))
         with monkeypatch.context() as away:
@@ -115,7 +114,7 @@ def test_a_platform_is_not_ready_before_it_was_looked_at() -> None:
 
 def test_a_check_that_hangs_is_a_cause_and_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is said within the patience, is not begun twice, and is over when it has ended."""
-    monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
+    monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
     gate, begun, seen = threading.Event(), [], []
     gate.set()
 
@@ -142,7 +141,7 @@ def test_a_check_that_hangs_is_a_cause_and_hides_no_other(monkeypatch: pytest.Mo
 
 def test_a_look_that_takes_long_keeps_what_the_last_one_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Agents that do not answer are asked for longer than a probe waits, and that is one condition."""
-    monkeypatch.setattr("cenote.gateway.health.FRESH", 0.0)
+    monkeypatch.setattr("cenote.gateway.api.health.FRESH", 0.0)
     gate, silent, seen = threading.Event(), Cause(subject="machines", text="silent"), []
     gate.set()
 
@@ -180,7 +179,7 @@ def test_a_warning_leaves_a_platform_ready() -> None:
 FULL_DISK = """
 import subprocess, sys
 from pathlib import Path
-from cenote.gateway.health import disk_causes
+from cenote.gateway.api.health import disk_causes
 folder = Path(sys.argv[1])
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "none", folder], check=True)
 print(*disk_causes(folder, "it"))
@@ -226,8 +225,8 @@ def test_a_folder_that_is_gone_is_said(tmp_path: Path) -> None:
 
 def test_a_disk_with_little_room_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """How much is left is in it."""
-    monkeypatch.setattr("cenote.gateway.health.LOW_BYTES", 1 << 60)
-    monkeypatch.setattr("cenote.gateway.health.LOW_SHARE", 2)
+    monkeypatch.setattr("cenote.gateway.api.health.LOW_BYTES", 1 << 60)
+    monkeypatch.setattr("cenote.gateway.api.health.LOW_SHARE", 2)
     (cause,) = disk_causes(tmp_path, "it")
     assert (True, True) == (cause.warning, "MiB are left" in cause.text)
 
@@ -247,12 +246,12 @@ def test_records_that_are_gone_are_said(world: World) -> None:
 def test_a_store_that_is_there_is_no_cause(tmp_path: Path, store: str) -> None:
     """None at all, a folder, and an object store without anything in it."""
     place = str(tmp_path) if store == "folder" else store
-    assert [] == [cause for cause in store_causes(States(place)) if not cause.warning]
+    assert [] == [cause for cause in store_causes(StateLocations(place)) if not cause.warning]
 
 
 def test_a_store_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that went, and whatever a library raises."""
-    (cause,) = store_causes(States(str(tmp_path / "gone")))
+    (cause,) = store_causes(StateLocations(str(tmp_path / "gone")))
     assert ("store", False) == (cause.subject, cause.warning)
     assert str(tmp_path) not in cause.text
     memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem
@@ -261,7 +260,7 @@ def test_a_store_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         raise RuntimeError("no route to host")
 
     monkeypatch.setattr(memory, "ls", refuses)
-    (cause,) = store_causes(States("memory://health"))
+    (cause,) = store_causes(StateLocations("memory://health"))
     assert "the store of durable runtimes cannot be reached" in cause.text
 
 
@@ -272,12 +271,12 @@ class Machines(SlowNodes):
         super().__init__()
         self._silent = silent
 
-    def describe(self) -> list[NodeFacts]:
-        return [NodeFacts(id=f"n{n}", address="", silent=silent) for n, silent in enumerate(self._silent)]
+    def describe(self) -> list[NodeStatus]:
+        return [NodeStatus(id=f"n{n}", address="", silent=silent) for n, silent in enumerate(self._silent)]
 
 
 class NoCluster(SlowNodes):
-    def describe(self) -> list[NodeFacts]:
+    def describe(self) -> list[NodeStatus]:
         raise UnavailableError("the cluster does not answer: 10.0.0.7")
 
 

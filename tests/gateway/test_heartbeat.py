@@ -17,16 +17,18 @@ import pytest
 from tests.waiting import PATIENCE, until
 
 import cenote
-from cenote.gateway.announcement import PipeAnnouncer, read_announcement
-from cenote.gateway.daemon_lock import Running, running_at
-from cenote.gateway.heartbeat import Heartbeat
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import platform
-from cenote.gateway.service_manager import ServiceManager
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.watcher import _Words
+from cenote.gateway.process.announcement import PipeAnnouncer, read_announcement
+from cenote.gateway.process.daemon_lock import Running, running_at
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import platform
+from cenote.gateway.process.restart_policy import Heartbeat
+from cenote.gateway.process.service_manager import ServiceManager
+from cenote.gateway.process.watcher import _Words
+from cenote.gateway.store.state_folder import StateFolder
 
-WATCHER = "import sys; from cenote.gateway import watcher; sys.exit(watcher.main(sys.argv[1], int(sys.argv[2]), 2.0))"
+WATCHER = (
+    "import sys, cenote.gateway.process.watcher as it; sys.exit(it.main(sys.argv[1], int(sys.argv[2]), 2.0))"
+)
 """With a patience that a test can wait for twice."""
 
 

@@ -26,9 +26,9 @@ from tests.waiting import PATIENCE, until
 
 from cenote import SandboxPolicy, connect
 from cenote.doors.http_server import listen, url_of
-from cenote.gateway.http_interface import HttpInterface
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.api.http_interface import HttpInterface
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError, UsageError
 
 COMMAND = (sys.executable, "-m", "cenote.cli.main")
@@ -389,7 +389,7 @@ def test_a_port_that_is_taken_is_said_in_one_line_with_both_ways_out(
 ) -> None:
     """As for the one by default, which is not asked for by an option. Nothing is started before."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setattr("cenote.gateway.options.HTTP_PORT", taken.getsockname()[1])
+        monkeypatch.setattr("cenote.gateway.process.options.HTTP_PORT", taken.getsockname()[1])
         options = PlatformOptions(state=StateFolder(path=tmp_path))
         with pytest.raises(UnavailableError) as caught:
             HttpInterface(options, None)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cenote.gateway.joined_cluster import is_client_address, lost_client
+from cenote.gateway.machines.joined_cluster import is_client_address, lost_client
 
 
 class Line:

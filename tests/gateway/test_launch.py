@@ -17,23 +17,22 @@ from typing import Never
 
 import pytest
 
-from cenote.gateway import daemon, watcher
-from cenote.gateway.announcement import PipeAnnouncer, announce, read_announcement
-from cenote.gateway.audit.entry import Event
-from cenote.gateway.audit.verification import entries
-from cenote.gateway.daemon import without_credentials
-from cenote.gateway.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.audit.entries import AuditEvent
+from cenote.gateway.audit.reader import entries
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.first_token import leave_token
-from cenote.gateway.joined_cluster import JoinedCluster, check_address
-from cenote.gateway.launch import Ending, start_platform, stop_platform
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import serve
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
+from cenote.gateway.machines.joined_cluster import JoinedCluster, check_address
+from cenote.gateway.process import daemon, watcher
+from cenote.gateway.process.announcement import PipeAnnouncer, announce, read_announcement
+from cenote.gateway.process.daemon import without_credentials
+from cenote.gateway.process.daemon_lock import DaemonLock, Running, running_at
+from cenote.gateway.process.launch import ShutdownReport, start_platform, stop_platform
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import leave_token, serve
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import CenoteError, RejectedError, SecretFileError, UnavailableError, UsageError
 from cenote_security.loopback import is_loopback
-from cenote_security.scopes import Scope
 
 STATE = StateFolder(path=Path("/state/cenote"))
 RUNNING = Running(pid=12, since=1.5, address="127.0.0.1:8470")
@@ -173,10 +172,10 @@ def test_a_process_for_which_there_is_no_memory_just_now(
 
     monkeypatch.setattr(watcher, "spawn", spawn)
     ends = iter([9, 0])
-    monkeypatch.setattr(watcher.Watcher, "_end_of", lambda *_: next(ends))
+    monkeypatch.setattr(watcher.PlatformWatcher, "_end_of", lambda *_: next(ends))
     reading, writing = os.pipe()
     with open(reading, "rb") as heard, open(writing, "wb") as told:
-        watching = watcher.Watcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, NotTold())  # type: ignore[arg-type]
+        watching = watcher.PlatformWatcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, NotTold())  # type: ignore[arg-type]
         watching._ready = True
         assert (0, 3) == (watching.run(), len(starts))
         assert "Cannot allocate memory" in heard.read().decode()
@@ -187,7 +186,7 @@ def test_a_platform_outlives_whoever_waits_for_it(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as told:
-        watching = watcher.Watcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, None)  # type: ignore[arg-type]
+        watching = watcher.PlatformWatcher(PlatformOptions(state=StateFolder(path=tmp_path)), told, None)  # type: ignore[arg-type]
         watching._heard(announced(RUNNING))
         assert watching._ready
 
@@ -204,7 +203,7 @@ def test_a_platform_that_is_told_to_end_while_it_starts_is_never_ready(
         ended.append("orderly")
 
     ended, heard = list[str](), Heard()
-    monkeypatch.setattr("cenote.gateway.platform.platform", starting)
+    monkeypatch.setattr("cenote.gateway.process.platform.platform", starting)
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         serve(PlatformOptions(state=StateFolder(path=tmp_path)), heard)
@@ -265,8 +264,8 @@ def test_a_process_that_ends_between_two_looks_has_ended(
             lock.release()
         return found
 
-    monkeypatch.setattr("cenote.gateway.launch.running_at", look)
-    assert Ending(platform=None, forced=False) == stop_platform(state)
+    monkeypatch.setattr("cenote.gateway.process.launch.running_at", look)
+    assert ShutdownReport(platform=None, forced=False) == stop_platform(state)
 
 
 def test_a_process_that_ends_behind_the_last_look_has_ended(
@@ -284,7 +283,7 @@ def test_a_process_that_ends_behind_the_last_look_has_ended(
             former.wait()
         return running if path == state.watch and len(looks) <= 3 else None
 
-    monkeypatch.setattr("cenote.gateway.launch.running_at", look)
+    monkeypatch.setattr("cenote.gateway.process.launch.running_at", look)
     assert not stop_platform(state).forced
     assert former.returncode is not None
 
@@ -293,7 +292,7 @@ def test_a_failed_start_ends_nothing_of_a_former_platform(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What that has on a cluster may be somebody's: here the new process ends without a word."""
-    monkeypatch.setattr("cenote.gateway.launch._MODULE", "this")
+    monkeypatch.setattr("cenote.gateway.process.launch._MODULE", "this")
     state = StateFolder(path=tmp_path)
     JoinedCluster(address="127.0.0.1:1", platform="p").keep(state)
     with pytest.raises(UnavailableError, match="ended, or was not ready in time"):
@@ -364,7 +363,7 @@ def test_a_database_that_is_lost_is_not_made_anew(tmp_path: Path, is_gone: bool)
     """A new one would shut all tenants out, and know of nothing that is stored: it is said what to do."""
     folder = StateFolder(path=tmp_path / "state")
     with Stores(folder) as stores:
-        stores.recorder.record(Event(kind="token.created", facts={})).result(30)
+        stores.recorder.record(AuditEvent(kind="token.created", facts={})).result(30)
     with Stores(folder):
         pass
     kept = folder.database.read_bytes()

@@ -14,8 +14,8 @@ from types import SimpleNamespace
 import pytest
 from tests.waiting import PATIENCE, until
 
-from cenote.gateway import line_watch
-from cenote.gateway.line_watch import LineWatch
+from cenote.gateway.store import postgresql
+from cenote.gateway.store.postgresql import ConnectionWatchdog
 
 SECONDS = 20.0
 
@@ -46,7 +46,7 @@ class Looks:
 def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
     looks = Looks()
     beside = SimpleNamespace(Event=lambda: looks, Lock=threading.Lock, Thread=threading.Thread)
-    monkeypatch.setattr(line_watch, "threading", beside)
+    monkeypatch.setattr(postgresql, "threading", beside)
     return looks
 
 
@@ -54,7 +54,7 @@ def test_a_line_without_an_answer_is_cut(looks: Looks, monkeypatch: pytest.Monke
     """Once its time is over, and not behind a pause of the whole machine, in which nobody could answer. With the
     answer its time ends, and the next question has all of it.
     """
-    watch = LineWatch(SECONDS)
+    watch = ConnectionWatchdog(SECONDS)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.setblocking(False)
@@ -77,13 +77,13 @@ def test_a_line_without_an_answer_is_cut(looks: Looks, monkeypatch: pytest.Monke
 
 
 @pytest.fixture
-def watch() -> Iterator[LineWatch]:
-    watch = LineWatch(0.04)
+def watch() -> Iterator[ConnectionWatchdog]:
+    watch = ConnectionWatchdog(0.04)
     yield watch
     watch.close()
 
 
-def cut(watch: LineWatch) -> bool:
+def cut(watch: ConnectionWatchdog) -> bool:
     """Whether who waits on a line for what does not come is told that it has ended."""
     near, far = socket.socketpair()
     with near, far, watch.over(near.fileno()):
@@ -91,12 +91,14 @@ def cut(watch: LineWatch) -> bool:
         return near.recv(1) == b""
 
 
-def test_who_waits_finds_that_the_line_has_ended(watch: LineWatch) -> None:
+def test_who_waits_finds_that_the_line_has_ended(watch: ConnectionWatchdog) -> None:
     assert cut(watch)
     assert cut(watch)
 
 
-def test_a_line_that_cannot_be_cut_at_once(watch: LineWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_cannot_be_cut_at_once(
+    watch: ConnectionWatchdog, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where this process has no descriptor left, it is cut when it has one."""
     dup, tried = os.dup, []
 
@@ -106,12 +108,12 @@ def test_a_line_that_cannot_be_cut_at_once(watch: LineWatch, monkeypatch: pytest
             raise OSError(errno.EMFILE, "too many open files")
         return dup(descriptor)
 
-    monkeypatch.setattr(line_watch.os, "dup", no_descriptors)
+    monkeypatch.setattr(postgresql.os, "dup", no_descriptors)
     assert cut(watch)
     assert 2 == len(tried)
 
 
-def test_a_line_that_has_ended_by_itself(watch: LineWatch) -> None:
+def test_a_line_that_has_ended_by_itself(watch: ConnectionWatchdog) -> None:
     """It is no hindrance to the watching of the next one."""
     with socket.socket() as nowhere, watch.over(nowhere.fileno()):
         until(lambda: watch._waiting is None)

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.listening import check_listening
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import platform
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import check_listening, platform
+from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
 LONG = 70 * "a"
@@ -34,7 +33,7 @@ def test_what_it_has_not(host: str, said: str) -> None:
 
 def test_a_port_that_is_taken_is_said_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a cluster is started, which takes ten seconds, and is ended again."""
-    monkeypatch.setattr("cenote.gateway.platform.ray_nodes", None)
+    monkeypatch.setattr("cenote.gateway.process.platform.ray_nodes", None)
     state = StateFolder(path=tmp_path / "state")
     with socket.create_server(("127.0.0.1", 0)) as other:
         options = PlatformOptions(state=state, port=other.getsockname()[1])

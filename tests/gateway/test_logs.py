@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from tests.gateway.test_gateway_server import SlowNodes
 from tests.gateway.world import BARE, World, refused
 
-from cenote.gateway.logs import JsonFormatter, PrintableFormatter
+from cenote.gateway.process.logs import JsonFormatter, PrintableFormatter
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_worker.wire import policies
@@ -70,7 +70,7 @@ def test_what_went_wrong_in_a_call_has_its_trace(
 ) -> None:
     acme = make_world(nodes=SlowNodes(failure=RuntimeError("unexpected"))).user("acme")
     traced = "0af7651916cd43dd8448eb211c80319c"
-    request = platform_pb2.CreateRuntimeRequest(name="etl", policy=policies.to_message(BARE))
+    request = platform_pb2.CreateRuntimeRequest(name="etl", policy=policies.from_policy(BARE))
     metadata = (
         ("authorization", f"Bearer {acme.token}"),
         ("traceparent", f"00-{traced}-b7ad6b7169203331-01"),

@@ -12,19 +12,19 @@ import pytest
 from tests.gateway.world import BARE, World, refused
 
 from cenote import PythonRuntime, connect
+from cenote.gateway.api.server import THREADS
 from cenote.gateway.errors import NodeLeftError
-from cenote.gateway.local_nodes import LocalNodes
-from cenote.gateway.nodes import NodeFacts, Place, RuntimeFacts
-from cenote.gateway.server import THREADS
+from cenote.gateway.machines.local_nodes import LocalNodes
+from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeStatus
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
-from cenote_security.capability import MasterKey
+from cenote_security.auth.capability import MasterKey
+from cenote_security.auth.tokens import ORDINARY_SCOPES
 from cenote_security.errors import UnknownRuntimeError
 from cenote_security.ids import RuntimeId, TenantId
-from cenote_security.scopes import ORDINARY_SCOPES
-from cenote_worker.hosted.keeping import Keeping
-from cenote_worker.serving.limits import Patience
-from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.runtime.state.storage import RuntimeStorage
+from cenote_worker.serving.limits import ServerTimeouts
+from cenote_worker.tenancy.audit_events import EventBatch
 from cenote_worker.tenancy.shared_quota import Limits
 
 
@@ -32,7 +32,7 @@ class TwoMachines:
     """See Nodes. Two of them, `a` and `b`, which either has the runtimes that it was given."""
 
     def __init__(self, key: MasterKey) -> None:
-        self.machines = {name: LocalNodes(key, patience=Patience(grace=0.1)).start() for name in "ab"}
+        self.machines = {name: LocalNodes(key, patience=ServerTimeouts(grace=0.1)).start() for name in "ab"}
         self.homes: dict[RuntimeId, str] = {}
         self.rested = threading.Event()
         self.rested.set()
@@ -44,15 +44,15 @@ class TwoMachines:
         policy: bytes,
         *,
         lease: float,
-        keeping: Keeping,
+        keeping: RuntimeStorage,
         node: str = "",
-    ) -> Place:
+    ) -> RuntimeLocation:
         name = node or next(iter(self.machines))
         place = self.machines[name].create(runtime, tenant, policy, lease=lease, keeping=keeping)
         self.homes[runtime] = name
         return replace(place, node=name)
 
-    def locate(self, runtime: RuntimeId) -> Place:
+    def locate(self, runtime: RuntimeId) -> RuntimeLocation:
         return replace(self._home(runtime).locate(runtime), node=self.homes[runtime])
 
     def delete(self, runtime: RuntimeId) -> None:
@@ -67,16 +67,16 @@ class TwoMachines:
         self._home(runtime).release(runtime)
         del self.homes[runtime]
 
-    def describe(self) -> list[NodeFacts]:
+    def describe(self) -> list[NodeStatus]:
         return [replace(one.describe()[0], id=name) for name, one in self.machines.items()]
 
-    def runtime(self, runtime: RuntimeId) -> RuntimeFacts:
+    def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
         return self._home(runtime).runtime(runtime)
 
     def limit(self, limits: Mapping[TenantId, Limits]) -> None:
         pass
 
-    def deeds(self, written: Mapping[str, int]) -> dict[str, list[Batch] | None]:
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
         return {name: one.deeds(written)["local"] for name, one in self.machines.items()}
 
     def reference_address(self, reference: str) -> str:

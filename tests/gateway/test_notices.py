@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.audit.entry import Event
+from cenote.gateway.audit.entries import AuditEvent
 from cenote.gateway.audit.events import Subject, tenant_changed, token_changed
 from cenote.gateway.audit.log import AuditLog
-from cenote.gateway.audit.recorder import Recorder
-from cenote.gateway.audit.verification import entries
-from cenote.gateway.database import Database
+from cenote.gateway.audit.reader import entries
+from cenote.gateway.audit.recorder import AuditRecorder, Notices
 from cenote.gateway.errors import AuditUnavailableError
-from cenote.gateway.notices import Notices
+from cenote.gateway.store.database import Database
 
 EVENTS = [
     tenant_changed(Subject(tenant="tn"), "created", "acme"),
@@ -22,7 +21,7 @@ EVENTS = [
 ]
 
 
-def recorded(folder: Path) -> list[Event]:
+def recorded(folder: Path) -> list[AuditEvent]:
     return [entry.event for entry in entries(folder)]
 
 
@@ -30,7 +29,7 @@ def test_notices_are_put_on_record(database: Database, tmp_path: Path) -> None:
     """As they were left; and not again the next time."""
     for event in EVENTS:
         Notices(database).leave(event)
-    with AuditLog(tmp_path / "audit", b"k" * 32) as log, Recorder(log) as recorder:
+    with AuditLog(tmp_path / "audit", b"k" * 32) as log, AuditRecorder(log) as recorder:
         Notices(database).hand_over(recorder)
         Notices(database).hand_over(recorder)
         Notices(database).leave(EVENTS[0])
@@ -42,10 +41,10 @@ def test_what_cannot_be_recorded_stays(database: Database, tmp_path: Path) -> No
     """For the next gateway."""
     Notices(database).leave(EVENTS[0])
     with AuditLog(tmp_path / "audit", b"k" * 32) as log:
-        recorder = Recorder(log)
+        recorder = AuditRecorder(log)
         recorder.close()
         with pytest.raises(AuditUnavailableError):
             Notices(database).hand_over(recorder)
-        with Recorder(log) as other:
+        with AuditRecorder(log) as other:
             Notices(database).hand_over(other)
     assert [EVENTS[0]] == recorded(tmp_path / "audit")

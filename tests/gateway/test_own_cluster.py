@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 from tests.cluster.standing import living_in
 
-from cenote.gateway import own_cluster_unsafe
-from cenote.gateway.own_cluster_unsafe import (
+from cenote.gateway.machines import own_cluster_unsafe
+from cenote.gateway.machines.joined_cluster import clean_up
+from cenote.gateway.machines.own_cluster_unsafe import (
     EPHEMERAL_PORTS,
     FIRST_PORT,
     OwnCluster,
     _free_ports,
     own_cluster,
 )
-from cenote.gateway.remains import end_remains
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import CenoteError
 
 below_the_kernels = pytest.mark.skipif(
@@ -129,7 +129,7 @@ def test_a_copy_of_a_folder_has_no_part_in_its_cluster(
     cluster, _ = own_cluster(first)
     try:
         shutil.copytree(first.path, copy.path)
-        assert not end_remains(copy)
+        assert not clean_up(copy)
         other, fresh = own_cluster(copy)
         other.end()
         assert (True, True) == (fresh, cluster.living)

@@ -14,15 +14,15 @@ from tests.gateway.world import User, World, refused
 from tests.waiting import PATIENCE
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote.gateway.audit.verification import entries
-from cenote.gateway.branches import Branches, ForkWish
-from cenote.gateway.quota import Quota
-from cenote.gateway.registry import Registry
+from cenote.gateway.api.branches import Branches, ForkRequest
+from cenote.gateway.api.runtime_registry import RuntimeRegistry
+from cenote.gateway.audit.reader import entries
+from cenote.gateway.values.quota import Quota
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import UnknownRuntimeError, UsageError
-from cenote_security.scopes import Scope
 from cenote_worker.checkpoints.errors import IncompleteRestoreError
-from cenote_worker.hosted.branching import MAX_BRANCHES, ForkOrder
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.branches import MAX_BRANCHES, ForkOrder
 
 SLOW_TO_COPY = """
 class Slow:
@@ -166,9 +166,9 @@ def test_a_gateway_that_ends_in_the_middle_leaves_nothing(owner: Owner) -> None:
     owner.runtime().execute("x = 1")
     world, tenant = owner.world, owner.user.tenant
     used = world.stores.quotas.used(tenant)
-    branches = Branches(world.stores, world.nodes, Registry(world.stores, world.nodes))
+    branches = Branches(world.stores, world.nodes, RuntimeRegistry(world.stores, world.nodes))
     principal = world.stores.tokens.authenticate(owner.user.token)
-    branches.admit(principal, ForkWish(name="r", order=ForkOrder(), count=2))
+    branches.admit(principal, ForkRequest(name="r", order=ForkOrder(), count=2))
     assert 3 == len(owner.user.names())
     owner.reopen()
     until(lambda: owner.user.names() == ["r"])

@@ -12,21 +12,21 @@ from tests.gateway.test_gateway_server import SlowNodes
 from tests.gateway.world import User, World, refused
 from tests.waiting import until
 
-from cenote.gateway.metrics import REQUESTS, PlatformMetrics
-from cenote.gateway.quota import Quota
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
-from cenote_worker.counts import (
+from cenote.gateway.api.metrics import REQUESTS, PlatformMetrics
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.values.quota import Quota
+from cenote_worker.process.metrics import (
     CELL_SECONDS,
     CELLS,
     QUOTA_REFUSALS,
     RUNTIMES,
     Counts,
     Metric,
-    Snapshot,
+    MetricsSnapshot,
     keys_of,
 )
-from cenote_worker.tenancy.deeds import Batch
+from cenote_worker.tenancy.audit_events import EventBatch
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def metrics(stores: Stores) -> PlatformMetrics:
     return PlatformMetrics(stores)
 
 
-def batch(counts: Counts, source: str = "n1/1") -> Batch:
-    return Batch(source=source, first=1, deeds=(), counts=counts.snapshot())
+def batch(counts: Counts, source: str = "n1/1") -> EventBatch:
+    return EventBatch(source=source, first=1, deeds=(), counts=counts.snapshot())
 
 
 def value(metrics: PlatformMetrics, metric: Metric, *labels: str) -> object:
@@ -157,7 +157,7 @@ def test_a_store_that_takes_long_to_look_through_is_looked_at_less(
         now += takes
         return {}
 
-    monkeypatch.setattr("cenote.gateway.metrics._sizes", sizes)
+    monkeypatch.setattr("cenote.gateway.api.metrics._sizes", sizes)
     metrics = PlatformMetrics(stores, clock=lambda: now)
     for _ in range(600):
         metrics.look()
@@ -189,8 +189,8 @@ def test_all_quotas_are_labels() -> None:
 
 def test_deeds_of_an_earlier_version_have_no_counts() -> None:
     """Such a machine's process goes on under a newer gateway."""
-    state = Batch(source="n1/1", first=1, deeds=()).__getstate__()
-    found = Batch.__new__(Batch)
+    state = EventBatch(source="n1/1", first=1, deeds=()).__getstate__()
+    found = EventBatch.__new__(EventBatch)
     found.__setstate__(state[:-1])
-    assert Snapshot() == found.counts
+    assert MetricsSnapshot() == found.counts
     assert found == pickle.loads(pickle.dumps(found))

@@ -10,8 +10,8 @@ import pytest
 from tests.gateway.world import BARE, World
 
 from cenote.cli.main import main
-from cenote.gateway.audit.verification import entries
-from cenote.gateway.quota import Quota
+from cenote.gateway.audit.reader import entries
+from cenote.gateway.values.quota import Quota
 from cenote.runtime import PythonRuntime
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub

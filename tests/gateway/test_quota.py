@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from cenote.gateway.quota import Hold, Quota, QuotaLedger
+from cenote.gateway.values.quota import Hold, Quota, QuotaLedger
 from cenote_security.errors import QuotaExceededError, RejectedError, UsageError
 from cenote_security.ids import TenantId
 

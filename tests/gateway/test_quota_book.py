@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import pytest
 
-from cenote.gateway.database import Database
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.quota import Hold, Quota
-from cenote.gateway.quota_book import QuotaBook
-from cenote.gateway.tenants import Tenant
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.quotas import QuotaBook
+from cenote.gateway.store.tenants import Tenant
+from cenote.gateway.values.quota import Hold, Quota
 from cenote_security.errors import QuotaExceededError, UsageError
 
 

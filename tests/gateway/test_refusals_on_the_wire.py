@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from cenote.gateway.errors import AuditUnavailableError, QueueFullError
-from cenote.gateway.quota import Hold, Quota, QuotaLedger
+from cenote.gateway.values.quota import Hold, Quota, QuotaLedger
 from cenote_security.errors import (
     CenoteError,
     EntryExistsError,

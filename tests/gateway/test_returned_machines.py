@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cenote.gateway.ray_nodes import RayNodes
+from cenote.gateway.machines.ray_nodes import RayNodes
 from cenote_security.errors import UnavailableError, UnknownRuntimeError
 from cenote_security.ids import RuntimeId
 

@@ -6,11 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from cenote.gateway.database import Database
-from cenote.gateway.principal import Principal
-from cenote.gateway.runtimes import Runtimes
-from cenote.gateway.tenants import Tenant
-from cenote.gateway.tokens import Tokens
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.runtimes import Runtimes
+from cenote.gateway.store.tenants import Tenant, Tokens
+from cenote.gateway.values.principal import Principal
 from cenote_security.errors import EntryExistsError, UnknownRuntimeError, UsageError
 from cenote_security.ids import RuntimeId, new_runtime_id
 

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.state_folder import StateFolder
-from cenote_security.errors import SecretFileError
-from cenote_security.secret_files import (
+from cenote.gateway.store.state_folder import StateFolder
+from cenote_security.auth.secret_files import (
     create_secret_file,
     kept_secret,
     privacy_problem,
     read_secret_file,
     replace_file,
 )
+from cenote_security.errors import SecretFileError
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077, 0o277])

@@ -7,7 +7,7 @@ from tests.gateway.world import User, World
 from tests.serving.plain import Line
 from tests.waiting import until
 
-from cenote.gateway.quota import Quota
+from cenote.gateway.values.quota import Quota
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_security.errors import QuotaExceededError
 from cenote_worker.wire.failures import to_error

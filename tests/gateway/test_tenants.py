@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from cenote.gateway.names import MAX_NAME, QualifiedName, check_name
-from cenote.gateway.tenants import Tenant, Tenants
+from cenote.gateway.store.tenants import Tenant, Tenants
+from cenote.gateway.values.names import MAX_NAME, QualifiedName, check_name
 from cenote_security.errors import EntryExistsError, UnknownEntryError, UsageError
 
 

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 from tests.waiting import PATIENCE
 
-from cenote.gateway.attendance import Attendance
-from cenote.gateway.principal import Principal
-from cenote.gateway.turns import Turns
+from cenote.gateway.api.calls import ConnectionLimit
+from cenote.gateway.api.fair_turns import TenantSemaphore
+from cenote.gateway.values.principal import Principal
 from cenote_security.errors import QuotaExceededError
 from cenote_security.ids import TenantId, TokenId
 
@@ -23,7 +23,7 @@ def principal(tenant: str) -> Principal:
 class Stage:
     """Who had a turn, in order; turns that go on until the gate opens."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: TenantSemaphore) -> None:
         self.turns = turns
         self.had: list[str] = []
         self.gate = asyncio.Event()
@@ -42,7 +42,7 @@ async def settled() -> None:
 
 async def test_so_many_turns_at_once() -> None:
     """The others wait, and the tenants take turns."""
-    stage = Stage(Turns(2))
+    stage = Stage(TenantSemaphore(2))
     tasks = [asyncio.create_task(stage.take(tenant)) for tenant in ("a", "a", "a", "b")]
     await settled()
     assert ["a", "a"] == stage.had
@@ -53,7 +53,7 @@ async def test_so_many_turns_at_once() -> None:
 
 async def test_whoever_leaves_holds_nobody_up() -> None:
     """A request that is cancelled while it waits, or the moment its turn comes, gives the turn on."""
-    stage = Stage(Turns(1))
+    stage = Stage(TenantSemaphore(1))
     first, second, third = (asyncio.create_task(stage.take(tenant)) for tenant in ("a", "b", "c"))
     await settled()
     second.cancel()
@@ -69,7 +69,7 @@ async def test_whoever_leaves_holds_nobody_up() -> None:
 
 async def test_a_turn_that_fails_is_over() -> None:
     """The next one comes."""
-    turns = Turns(1)
+    turns = TenantSemaphore(1)
     with pytest.raises(ZeroDivisionError):
         async with turns.turn(principal("a")):
             raise ZeroDivisionError
@@ -79,7 +79,7 @@ async def test_a_turn_that_fails_is_over() -> None:
 
 def test_streams_of_one_tenant_are_bounded() -> None:
     """At the limit, and one past it; others are not touched, and who leaves makes room."""
-    attendance, acme = Attendance(most=1), TenantId("acme")
+    attendance, acme = ConnectionLimit(most=1), TenantId("acme")
     with attendance.one(acme):
         with pytest.raises(QuotaExceededError), attendance.one(acme):
             pass

@@ -11,22 +11,22 @@ from typing import Any
 import grpc
 from tests.serving.plain import Line
 
-from cenote.gateway.component_lines import ComponentLines
-from cenote.gateway.local_nodes import LocalNodes
-from cenote.gateway.nodes import Nodes
-from cenote.gateway.server import GatewayServer
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
-from cenote.gateway.tls import kept_authority
+from cenote.gateway.api.server import GatewayServer
+from cenote.gateway.machines.local_nodes import LocalNodes
+from cenote.gateway.machines.nodes import Nodes
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.tls.certificates import kept_authority
+from cenote.gateway.tls.internal_tls import InternalTls
 from cenote_proto.v1 import platform_pb2, reference_pb2, runtime_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
-from cenote_security.capability import MasterKey
+from cenote_security.auth.capability import MasterKey
+from cenote_security.auth.tokens import ORDINARY_SCOPES
 from cenote_security.ids import TenantId, TokenId
 from cenote_security.policy import SandboxPolicy
-from cenote_security.scopes import ORDINARY_SCOPES
-from cenote_worker.serving.limits import Patience
-from cenote_worker.serving.secured import Secured
+from cenote_worker.serving.endpoints import Secured
+from cenote_worker.serving.limits import ServerTimeouts
 from cenote_worker.wire import policies
 
 Description = platform_pb2.RuntimeDescription
@@ -73,7 +73,7 @@ class User:
 
     def creation(self, name: str = "", policy: SandboxPolicy = BARE, **more: Any) -> grpc.Future:
         """Under way. Who asked may cancel it, and with that has gone."""
-        request = platform_pb2.CreateRuntimeRequest(name=name, policy=policies.to_message(policy), **more)
+        request = platform_pb2.CreateRuntimeRequest(name=name, policy=policies.from_policy(policy), **more)
         return self._platform.CreateRuntime.future(request, metadata=self._metadata)
 
     def get(self, name: str) -> Description:
@@ -180,11 +180,13 @@ class World:
     def _open(self) -> None:
         with ExitStack() as opened:
             self.stores = opened.enter_context(Stores(self.state))
-            self.lines = ComponentLines(kept_authority(self.state.certificates), everywhere=self.secured)
+            self.lines = InternalTls(kept_authority(self.state.certificates), everywhere=self.secured)
             if self._machines is not None:
                 self._given = self._machines(self.stores.master_key)
             self.nodes = self._given or opened.enter_context(
-                LocalNodes(self.stores.master_key, patience=Patience(grace=0.1), secured=self._secured())
+                LocalNodes(
+                    self.stores.master_key, patience=ServerTimeouts(grace=0.1), secured=self._secured()
+                )
             )
             self.server = opened.enter_context(
                 closing(

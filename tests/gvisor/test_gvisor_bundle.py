@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_security.walls import gvisor_bundle
-from cenote_security.walls.template import WRITABLE_FOLDERS
+from cenote_security.walls.levels import gvisor_level
+from cenote_security.walls.root import WRITABLE_FOLDERS
 
 MOUNTS = (Mount(source="/data", target="/in"), Mount(source="/out", writable=True))
 
@@ -17,7 +17,7 @@ MOUNTS = (Mount(source="/data", target="/in"), Mount(source="/out", writable=Tru
 def config(**changes: Any) -> Any:
     policy = SandboxPolicy(**changes.pop("policy", {}))
     wanted: dict[str, Any] = {"environment": {"A": "b=c"}, "mounts": MOUNTS} | changes
-    return gvisor_bundle.config(policy, ["python", "-c", "pass"], **wanted)
+    return gvisor_level.bundle_config(policy, ["python", "-c", "pass"], **wanted)
 
 
 def options(bundle: Any, target: str) -> list[str]:
@@ -86,6 +86,6 @@ def test_noexec_is_for_what_can_be_written() -> None:
 @pytest.mark.parametrize(("version", "told"), [(20221219, False), (20240729, True), (0, False)])
 def test_only_a_release_that_knows_the_flag_gets_it(version: int, told: bool) -> None:
     """Debian 12's runsc has no overlay and no flag for it; Debian 13's lays one over the root unless told not to."""
-    command = gvisor_bundle.command("/usr/bin/runsc", version, "/bundle")
+    command = gvisor_level.runsc_command("/usr/bin/runsc", version, "/bundle")
     assert told == ("--overlay2=none" in command)
     assert {"--rootless", "--network=none", "--bundle=/bundle", "--root=/bundle/state"} < set(command)

@@ -15,8 +15,8 @@ from tests.escape.attempts_network import NETWORK, SHARED_MEMORY
 from tests.escape.attempts_processes import DESCRIPTORS, PROC, SIGNALS, TRACING
 
 from cenote.runtime import PythonRuntime
-from cenote_security.attacks.attempt import Attempt, Family
-from cenote_security.attacks.short_unsafe import SHORT
+from cenote_security.attacks.escape_attempt import EscapeAttempt, Family
+from cenote_security.attacks.short_set_unsafe import SHORT
 from cenote_security.attacks.witnesses import Witnesses
 from cenote_security.policy import Mount, SandboxPolicy
 
@@ -47,7 +47,7 @@ class Range:
         self.runtime, self.neighbour = PythonRuntime(sandbox=policy), PythonRuntime(sandbox=policy)
         self.neighbour.execute(f"open('mine', 'w').write({witnesses.secret!r})")
 
-    def breaches(self, attempt: Attempt) -> list[str]:
+    def breaches(self, attempt: EscapeAttempt) -> list[str]:
         known = {"client": self.witnesses.bystander, "neighbour": self.witnesses.bystander}
         facts = self.witnesses.facts() | known | {"neighbour_folder": "/workspace"}
         result = self.runtime.execute(attempt.cell(facts), timeout=PATIENCE)

@@ -9,10 +9,9 @@ import pytest
 from cenote_security.errors import IsolationUnavailableError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
-from cenote_security.walls import runsc_unsafe as runsc
-from cenote_security.walls.facilities import Facilities, Facility
-from cenote_security.walls.isolation import resolve_isolation
-from cenote_worker.zygote import birth
+from cenote_security.walls.facilities import Facilities, Facility, resolve_isolation
+from cenote_security.walls.levels import runsc_unsafe as runsc
+from cenote_worker.zygote import spawn
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_without_runsc_the_level_is_refused() -> None:
 
 def test_what_runsc_says_when_it_fails_reaches_the_user() -> None:
     """It has words of its own; they come where other failures come as data."""
-    failure = birth._parse_failure(b"running container: creating container:\ncannot create sandbox\n")
+    failure = spawn._parse_failure(b"running container: creating container:\ncannot create sandbox\n")
     expected = "running container: creating container: cannot create sandbox"
     assert ("start the sandbox", expected) == (failure.step, failure.detail)
 

@@ -23,12 +23,12 @@ import cloudpickle
 from tests.harness.kept_only import KeptOnly
 from tests.harness.values import reachable
 
-from cenote.harness.apply_ground import NotCarriedError
+from cenote.harness.planning.replay_target import NotCarriedError
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.execution.trace import Location, StepTrace, Version, content_version, key_of, kind_of
 from cenote_worker.history.step import StepRecord
-from cenote_worker.hosted.change import Change
-from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import Location, StepTrace, Version, content_version, key_of, kind_of
-from cenote_worker.tracking.tracker import Tracker
+from cenote_worker.jail.tracking.tracker import Tracker
+from cenote_worker.runtime.jail_requests import ClientChange
 
 NAMESPACE: dict[str, object] = {}
 
@@ -283,7 +283,9 @@ class Forked(KeptOnly):
         (self.root / "work" / path).parent.mkdir(exist_ok=True)
         (self.root / "work" / path).write_bytes(data)
         self.contents[content := content_version(data)] = data
-        change = Change(kind="upload", names=(path,), data=data, number=self._number, stands_for=stands_for)
+        change = ClientChange(
+            kind="upload", names=(path,), data=data, number=self._number, stands_for=stands_for
+        )
         return self._add(
             StepRecord(
                 number=self._number,

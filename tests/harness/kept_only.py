@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cenote_worker.trace import Location, Version
+from cenote_worker.execution.trace import Location, Version
 
 
 class KeptOnly:

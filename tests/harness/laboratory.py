@@ -13,13 +13,23 @@ from types import CodeType, FunctionType
 from tests.harness.kept_only import KeptOnly
 from tests.harness.values import Stream, canonical, clone, is_shared, reachable
 
-from cenote.harness.apply_ground import EffectNotRepeatedError, NotCarriedError
-from cenote.harness.plan_line import LineStep
-from cenote.harness.plan_names import mentioned_names
+from cenote.harness.patching.patched_history import LineStep
+from cenote.harness.planning.replay_target import EffectNotRepeatedError, NotCarriedError
+from cenote.harness.record.code_names import mentioned_names
 from cenote_security.errors import NotKeptError
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.execution.trace import (
+    ABSENT,
+    Location,
+    StepTrace,
+    Version,
+    file,
+    hidden,
+    key_of,
+    kind_of,
+    name,
+)
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, key_of, kind_of, name
 
 RANDOM = hidden("random")
 

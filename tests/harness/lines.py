@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import Any
 
 from cenote.harness import ExecutionState
+from cenote_worker.execution.trace import ABSENT, StepTrace, ValueKind, Version, name
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, StepTrace, ValueKind, Version, name
 
 
 class Line:

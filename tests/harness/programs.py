@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from cenote.harness.artifacts.arrangement import Rearrange
-from cenote.harness.patch import Patch
+from cenote.harness.patching.patch import Patch
 
 Choose = Callable[[int], int]
 """A number below the one given."""

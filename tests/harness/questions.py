@@ -7,7 +7,7 @@ from collections.abc import Callable
 from tests.harness.lines import Line
 
 from cenote.harness import ExecutionState
-from cenote_worker.history.events import Declared
+from cenote_worker.history.events import ArtifactDeclared
 
 QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
     "steps": lambda state: state.steps,
@@ -28,7 +28,7 @@ QUESTIONS: dict[str, Callable[[ExecutionState], object]] = {
 def chain(steps: int, *, blind: bool) -> ExecutionState:
     """Each step takes what the one before wrote, so that everything depends on everything."""
     line = Line("raw")
-    line.history.declared(Declared(name=each, kind="dataset") for each in ("last", "v1"))
+    line.history.declared(ArtifactDeclared(name=each, kind="dataset") for each in ("last", "v1"))
     line.run(reads=["raw"], writes=["last"])
     for number in range(steps):
         if blind and number % 10 == 0:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.harness.laboratory import Laboratory
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import StalePlanError, StateNotKeptError
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, Progress, apply_plan
+from cenote.harness.patching.errors import StalePlanError, StateNotKeptError
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
 
 
 def ran(*codes: str) -> Laboratory:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from cenote.harness.apply_auditor import Audit, Auditor, Told, Unlike, UnsoundError
+from cenote.harness.applying.auditor import Audit, Auditor, InspectedState, Unlike, UnsoundError
 from cenote_security.errors import UnavailableError, UnsafeValueError
 from cenote_worker.history.step import StepRecord
 
@@ -40,7 +40,7 @@ class State:
 
 @dataclass(kw_only=True)
 class Patched(State):
-    """runs: what its history gives in full, one time after the other. reason: see Audited.obstacle."""
+    """runs: what its history gives in full, one time after the other. reason: see AuditSubject.obstacle."""
 
     runs: Sequence[State | Exception]
     reason: str = ""
@@ -49,7 +49,7 @@ class Patched(State):
         return self.reason
 
     @contextmanager
-    def in_full(self) -> Iterator[Told]:
+    def in_full(self) -> Iterator[InspectedState]:
         run, *self.runs = self.runs
         if isinstance(run, Exception):
             raise run

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from tests.harness.laboratory import Laboratory
 
-from cenote.harness.diagnosis import MAX_FOLLOWED, diagnose
+from cenote.harness.questions.diagnosis import MAX_FOLLOWED, diagnose
+from cenote_worker.execution.results import ErrorInfo, Span
+from cenote_worker.execution.trace import ABSENT, StepTrace, Version, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo, Span
-from cenote_worker.trace import ABSENT, StepTrace, Version, name
 
 
 def failing(*codes: str, span: Span | None = None) -> list[StepRecord]:

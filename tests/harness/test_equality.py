@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-from cenote.harness.equality import differences, same, same_text
+from cenote.harness.applying.auditor import differences, same, same_text
 
 
 @dataclass

@@ -7,9 +7,9 @@ from tests.harness.lines import Line
 
 from cenote.harness import LiveVariable
 from cenote_security.errors import UnknownEntryError, UnknownNameError
-from cenote_worker.history.events import Declared
-from cenote_worker.results import ErrorInfo, Span, VariableInfo
-from cenote_worker.trace import StepTrace, ValueKind, Version, name
+from cenote_worker.execution.results import ErrorInfo, Span, VariableInfo
+from cenote_worker.execution.trace import StepTrace, ValueKind, Version, name
+from cenote_worker.history.events import ArtifactDeclared
 
 
 @pytest.fixture
@@ -331,7 +331,7 @@ def test_a_state_goes_on_with_its_runtime(line: Line) -> None:
 
 def test_artifacts_are_told_anew_when_something_has_happened(line: Line) -> None:
     """And are the same ones as long as nothing has, whoever asks."""
-    line.history.declared([Declared(name="total", kind="dataset")])
+    line.history.declared([ArtifactDeclared(name="total", kind="dataset")])
     before = line.state.artifact("total")
     assert before is line.state.artifact("total")
     assert [3] == [version.step for version in before.versions]

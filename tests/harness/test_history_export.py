@@ -10,9 +10,9 @@ import jsonschema
 import pytest
 from tests.harness.lines import Line
 
-from cenote.harness.graph import to_dot, to_mermaid
+from cenote.harness.export import to_dot, to_mermaid
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.results import ErrorInfo
+from cenote_worker.execution.results import ErrorInfo
 
 TEXT = {"type": "string"}
 DATA = {"type": "object"}

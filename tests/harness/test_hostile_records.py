@@ -13,20 +13,20 @@ from hypothesis import strategies as st
 
 from cenote.harness import ExecutionState
 from cenote.harness.artifacts.arrangement import arrangement
-from cenote.harness.artifacts.declaring import declared
+from cenote.harness.artifacts.declaration import declared
 from cenote.harness.artifacts.staleness import Survey
-from cenote.harness.diagnosis import diagnose
 from cenote.harness.export import exported
-from cenote.harness.past import Past
-from cenote.harness.patch import Patch
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
+from cenote.harness.questions.diagnosis import diagnose
+from cenote.harness.record.history_index import HistoryIndex
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import CenoteError
-from cenote_worker import traced
-from cenote_worker.history.events import Declared
+from cenote_worker.execution import messages
+from cenote_worker.execution.results import ErrorInfo, Span
+from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo, Span
 
 KEYS = {
     "name": ("a", "b", "f", "a.b", ""),
@@ -91,10 +91,13 @@ def histories(draw: st.DrawFn) -> History:
                 code=draw(CODES),
                 status=status,
                 error=error,
-                trace=traced.read(draw(traces())) if draw(st.integers(0, 9)) else None,
+                trace=messages.read_trace(draw(traces())) if draw(st.integers(0, 9)) else None,
             )
         )
-    units = (Declared(name="x", kind="dataset"), Declared(name="d/x.py", kind="module", depends_on=("x",)))
+    units = (
+        ArtifactDeclared(name="x", kind="dataset"),
+        ArtifactDeclared(name="d/x.py", kind="module", depends_on=("x",)),
+    )
     history.declared(units)
     return history
 
@@ -114,7 +117,9 @@ def _questions(history: History) -> Iterator[Callable[[], object]]:
     yield from _plans(line)
     asks = (state.blame, state.slice, state.dependents)
     yield from (partial(ask, symbol) for ask, symbol in product(asks, ("a", "b", "file:x", "zzz")))
-    yield from (partial(exported, Past(history), suffix) for suffix in (".ipynb", ".json", ".mmd", ".dot"))
+    yield from (
+        partial(exported, HistoryIndex(history), suffix) for suffix in (".ipynb", ".json", ".mmd", ".dot")
+    )
     yield from (partial(diagnose, [*line, each], each.number) for each in history.tree)
     yield lambda: arrangement(Survey(line, declared(history.units)))
     yield lambda: state.artifacts

@@ -11,10 +11,10 @@ from tests.harness.laboratory import Laboratory
 from tests.harness.programs import patch, program
 from tests.harness.values import Stream
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import NotPutBackError, NoWayError
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.patching.errors import NotPutBackError, NoWayError
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
 from cenote_worker.history.step import StepRecord
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote.harness.patch_diff import apply_diff
-from cenote.harness.patch_errors import PatchConflictError
+from cenote.harness.patching.errors import PatchConflictError
+from cenote.harness.patching.text_edits import apply_diff
 
 CODE = "a = 1\nb = 2\nc = 3\nd = 4"
 

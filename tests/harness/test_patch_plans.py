@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from tests.harness.laboratory import Laboratory
 
-from cenote.harness.patch import Patch
-from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import PlanGivenUp, make_plan
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import PlanGivenUp, make_plan
+from cenote.harness.planning.plan import Plan
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.execution.trace import ANYTHING, StepTrace, Version, file, hidden, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import ANYTHING, StepTrace, Version, file, hidden, name
 
 
 def ran(codes: Sequence[str], keep: Sequence[int] = ()) -> Laboratory:

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.harness.laboratory import Laboratory
 from tests.harness.programs import Choose, Upload, patch, program, with_uploads
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
-from cenote.harness.patch_errors import NoWayError
-from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.patching.errors import NoWayError
+from cenote.harness.planning.forecast import make_plan
+from cenote.harness.planning.plan import Plan
 
 ON = ApplyOptions(stop_on_failure=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote.harness import Patch, PatchConflictError, TextEdit
-from cenote.harness.patch_text import replace_text
+from cenote.harness.patching.text_edits import replace_text
 from cenote_worker.history.step import StepRecord
 
 CODE = """\

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import PatchConflictError, UnknownStepError
+from cenote.harness.patching.errors import PatchConflictError, UnknownStepError
+from cenote.harness.patching.patch import Patch
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cenote.harness.plan_contents import Contents, found_at_first
+from cenote.harness.planning.state_contents import Contents, found_at_first
+from cenote_worker.execution.trace import ABSENT, TREE, Location, StepTrace, Version, file, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, TREE, Location, StepTrace, Version, file, name
 
 P, Q = file("p"), file("q")
 

@@ -15,9 +15,9 @@ from tests.harness.lines import Line
 from tests.waiting import PATIENCE
 
 from cenote.harness import ExecutionState, Slice
-from cenote.harness.past import Past
-from cenote.harness.slices import SlicedLines, slice_of
-from cenote_worker.history.events import Declared
+from cenote.harness.record.history_index import HistoryIndex
+from cenote.harness.slicing.slices import SlicedLines, slice_of
+from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.history.history import History
 
 FIRST: dict[str, Callable[[ExecutionState], object]] = {
@@ -43,7 +43,7 @@ KINDS = ("int", "list", "function", "module", "Thing")
 
 def of_two_statements(steps: int) -> Line:
     line = Line("raw")
-    line.history.declared([Declared(name="last", kind="dataset")])
+    line.history.declared([ArtifactDeclared(name="last", kind="dataset")])
     line.run("last = raw\nother = [raw]", reads=["raw"], writes=["last", "other"])
     for number in range(steps):
         names = [f"v{number % 5}", "last"]
@@ -59,7 +59,7 @@ def read_again(history: History) -> History:
 
 def unprepared(history: History, symbol: str, end: int) -> Slice:
     """Of the same history, of which nothing is known."""
-    return slice_of(Past(read_again(history)), symbol, end)
+    return slice_of(HistoryIndex(read_again(history)), symbol, end)
 
 
 @pytest.mark.parametrize("question", FIRST)

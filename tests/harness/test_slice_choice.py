@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from cenote.harness.slice_choice import OUTSIDE, Around, Chooser
-from cenote.harness.slice_syntax import bodies_of, statements_of
+from cenote.harness.slicing.statement_choice import OUTSIDE, CellContext, Chooser
+from cenote.harness.slicing.statements import bodies_of, statements_of
 
 KINDS = {"rows": "list", "n": "int", "text": "str", "math": "module"}
 """Of what is there before the cell."""
@@ -20,7 +20,7 @@ def chosen(code: str, *made: str, wanted: str = "", **around: object) -> list[st
     statements = statements_of(code)
     assert statements is not None
     used, stored = bodies_of(code)
-    setting = Around(before=KINDS, plain=PLAIN, used=used, stored=stored, **around)  # type: ignore[arg-type]
+    setting = CellContext(before=KINDS, plain=PLAIN, used=used, stored=stored, **around)  # type: ignore[arg-type]
     chooser = Chooser(statements, setting)
     choice = chooser.choose(made, wanted.split())
     if choice is not None and choice.changed.difference(made):

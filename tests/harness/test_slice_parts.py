@@ -8,13 +8,13 @@ from tests.harness.counting import calls
 from tests.harness.lines import Line
 
 from cenote.harness import ExecutionState
-from cenote.harness.past import Past
-from cenote.harness.slice_line import MAX_COMPANY, MAX_GROUPS, LineNames
-from cenote.harness.slice_syntax import ReadCells
-from cenote.harness.slices import slice_of
+from cenote.harness.record.history_index import HistoryIndex
+from cenote.harness.slicing.slices import slice_of
+from cenote.harness.slicing.statement_choice import MAX_COMPANY, MAX_GROUPS, LineNames
+from cenote.harness.slicing.statements import ReadCells
+from cenote_worker.execution.trace import StepTrace, Version, name
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import StepTrace, Version, name
 
 ENDS = (4, 9, 6, 9, 4, 5, 9)
 """In which order states are asked about: lines that go on from others, and that end before them."""
@@ -78,7 +78,7 @@ def test_further_slices_read_no_cell_again() -> None:
     for number in range(100):
         names = [f"v{number % 5}", "last"]
         line.run(f"{names[0]} = last + 1\nlast = {names[0]}", reads=names, writes=names)
-    unread = Past(copied(line.history))
+    unread = HistoryIndex(copied(line.history))
     first = calls(lambda _: slice_of(unread, "last", 101), line.state)
     line.run("v0 = last + 1\nlast = v0", reads=["v0", "last"], writes=["v0", "last"])
     assert calls(lambda state: state.slice("last"), line.state) < first / 8

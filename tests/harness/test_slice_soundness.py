@@ -14,9 +14,9 @@ from tests.harness.programs import Choose, program, statement
 from tests.harness.values import canonical
 
 from cenote.harness import ExecutionState, Slice
+from cenote_worker.execution.trace import ABSENT, ValueKind, key_of, kind_of
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, ValueKind, key_of, kind_of
 
 
 def with_kinds(record: StepRecord, state: State) -> StepRecord:

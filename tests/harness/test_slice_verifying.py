@@ -7,17 +7,16 @@ from collections.abc import Collection, Sequence
 import pytest
 from tests.harness.lines import Line
 
-from cenote.harness.past import Past
-from cenote.harness.slice_verifying import Verification, verify
-from cenote.harness.slices import slice_of
+from cenote.harness.record.history_index import HistoryIndex
+from cenote.harness.slicing.slices import Verification, slice_of, verify
 from cenote_security.errors import RehearsalError, RejectedError, UnsafeValueError
+from cenote_worker.execution.results import ErrorInfo, Span
+from cenote_worker.execution.trace import StepTrace, ValueKind, Version, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo, Span
-from cenote_worker.trace import StepTrace, ValueKind, Version, name
 
 
 class Table:
-    """A Stage. values: what is there."""
+    """A VerificationSandbox. values: what is there."""
 
     def __init__(self, **values: object) -> None:
         self.values = values
@@ -43,7 +42,7 @@ class Table:
 
 
 def tried(line: Line, stage: Table, symbol: str) -> Verification:
-    past = Past(line.history)
+    past = HistoryIndex(line.history)
     return verify(slice_of(past, symbol, past.head), past, stage)
 
 
@@ -143,5 +142,5 @@ def test_only_what_is_live_is_compared() -> None:
     line, stage = Line(), Table(x=1)
     line.run("x = 1", writes="x")
     line.run("y = 1", writes="y")
-    past = Past(line.history)
+    past = HistoryIndex(line.history)
     assert "unverifiable" == verify(slice_of(past, "x", 1), past, stage).outcome

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.harness.patch_errors import PatchConflictError
-from cenote.harness.spans import definition_span, replace_definition
+from cenote.harness.patching.definitions import definition_span, replace_definition
+from cenote.harness.patching.errors import PatchConflictError
 
 CELL = '''\
 import math   # kept

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cenote.harness.plan_contents import Contents
-from cenote.harness.plan_reuse import why_again
-from cenote.harness.spoken import MAX_LISTED, MAX_SPOKEN, listed, shown
+from cenote.harness.planning.reuse import why_again
+from cenote.harness.planning.state_contents import Contents
+from cenote.harness.record.location_text import MAX_LISTED, MAX_SPOKEN, listed, shown
+from cenote_worker.execution.trace import StepTrace, Version, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import StepTrace, Version, name
 
 
 def test_a_name_is_on_one_line_and_short() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.harness.statements import last_writer
-from cenote_worker.results import Span
+from cenote.harness.record.last_writer import last_writer
+from cenote_worker.execution.results import Span
 
 
 @pytest.mark.parametrize(

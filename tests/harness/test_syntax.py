@@ -8,16 +8,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cenote.harness.diagnosis import diagnose
-from cenote.harness.plan_names import bound_names, mentioned_names
-from cenote.harness.slice_line import LineNames
-from cenote.harness.slice_syntax import ReadCells, parts_of_packages, statements_of
-from cenote.harness.spans import definition_span
-from cenote.harness.statements import last_writer
-from cenote.harness.syntax import MAX_CODE, UnreadCode, parse, parsed
+from cenote.harness.patching.definitions import definition_span
+from cenote.harness.questions.diagnosis import diagnose
+from cenote.harness.record.cell_syntax import MAX_CODE, UnreadCode, parse, parsed
+from cenote.harness.record.code_names import bound_names, mentioned_names
+from cenote.harness.record.last_writer import last_writer
+from cenote.harness.slicing.statement_choice import LineNames
+from cenote.harness.slicing.statements import ReadCells, parts_of_packages, statements_of
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.execution.trace import StepTrace, Version, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import StepTrace, Version, name
 
 NESTED: dict[str, Callable[[int], str]] = {
     "signs": lambda depth: f"x = {'-' * depth}1\ny = x",

@@ -11,9 +11,9 @@ from tests.harness import programs
 from tests.harness.forked import Forked, Process, pristine
 from tests.harness.values import canonical
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
-from cenote.harness.patch import Patch
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, apply_plan
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
 from cenote_worker.history.step import StepRecord
 
 PRELUDE = f"""{programs.PRELUDE}

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from hypothesis import strategies as st
 
 from cenote_security.printable import printable
+from cenote_worker.execution.results import CellUsage, ErrorInfo, HostFailure, Span
+from cenote_worker.execution.trace import Location, StepTrace, Version, name
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, Span
-from cenote_worker.trace import Location, StepTrace, Version, name
 
 
 def traced(

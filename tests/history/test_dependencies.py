@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.history.records import traced
 
+from cenote_worker.execution.trace import StepTrace, name
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.tree import StepTree
-from cenote_worker.trace import StepTrace, name
 
 NAMES = ("a", "b", "c")
 names = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)

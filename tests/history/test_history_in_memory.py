@@ -9,6 +9,7 @@ import pytest
 from tests.history.records import traced
 
 from cenote_security.errors import MalformedValueError, RejectedError
+from cenote_worker.execution.results import VariableInfo
 from cenote_worker.history.bounds import (
     MAX_ALL_PUT_IN,
     MAX_BEGINNINGS,
@@ -21,11 +22,18 @@ from cenote_worker.history.bounds import (
     MAX_TRACES,
     SMALL,
 )
-from cenote_worker.history.events import Begun, Declared, Described, Event, PutIn, RanTest, SuiteOutcome
+from cenote_worker.history.events import (
+    ArtifactDeclared,
+    Event,
+    InitialNames,
+    RanTest,
+    SuiteOutcome,
+    ValuesInjected,
+    VariablesDescribed,
+)
 from cenote_worker.history.history import MAX_DESCRIBED, MAX_DESCRIPTIONS, MAX_NOTED, MAX_SAID, History
 from cenote_worker.history.messages import from_event, from_history, to_event
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.results import VariableInfo
 
 
 def run(history: History, number: int, **more: object) -> StepRecord:
@@ -107,11 +115,11 @@ def test_descriptions_tell_what_is_new() -> None:
     history.described([info("a"), info("b")])
     run(history, 2)
     history.described([info("a"), info("c")])
-    assert [Described(step=2, variables=(info("c"),), gone=("b",))] == list(history.said(2))
+    assert [VariablesDescribed(step=2, variables=(info("c"),), gone=("b",))] == list(history.said(2))
     history.moved(0, "reset")
     run(history, 3)
     history.described([info("a")])
-    assert [Described(step=3, variables=(info("a"),))] == list(history.said(3))
+    assert [VariablesDescribed(step=3, variables=(info("a"),))] == list(history.said(3))
 
 
 def test_whoever_describes_all_the_time_adds_little() -> None:
@@ -184,7 +192,7 @@ def test_what_is_declared_and_tested_has_no_room_of_its_own() -> None:
     history, long = full(), "n" * (SMALL + 1)
     size = history.size
     with pytest.raises(RejectedError):
-        history.declared([Declared(name=long)])
+        history.declared([ArtifactDeclared(name=long)])
     with pytest.raises(RejectedError):
         history.tested(SuiteOutcome(suite="s", tests=(RanTest(name="t", outcome="failed", message=long),)))
     assert size == history.size
@@ -250,7 +258,7 @@ def test_steps_are_without_what_is_gone() -> None:
     history.keep_value("kept", b"x")
     for number, content in enumerate(("kept", "held", "held", ""), 1):
         history.ended(StepRecord(number=number, kind="injection", names=("a",), content=content))
-    history.begins_with(["b"], values=[PutIn(names=("b",), content="at first")])
+    history.begins_with(["b"], values=[ValuesInjected(names=("b",), content="at first")])
     assert {"held", "at first"} == history.values_elsewhere
     for content in ("kept", "held", "held", "unheard of"):
         history.value_gone(content)
@@ -279,7 +287,7 @@ def test_a_companion_hears_of_each_step_once() -> None:
     history.accompany(Heard)
     history.accompany(Heard)
     run(history, 3)
-    history.declared([Declared(name="last", kind="dataset")])
+    history.declared([ArtifactDeclared(name="last", kind="dataset")])
     history.read([StepRecord(number=4), StepRecord(number=5)])
     assert [[1, 2], [3], [], [4, 5]] == history.beside(Heard).numbers
 
@@ -301,7 +309,7 @@ def test_whoever_adds_a_step_waits_for_no_companion() -> None:
 
 
 class NotKept:
-    """A Keep that keeps nothing."""
+    """An EventSink that keeps nothing."""
 
     def add(self, position: int, event: Event) -> None: ...
 
@@ -318,7 +326,7 @@ def test_what_there_was_before_the_first_step_is_told_within_bounds() -> None:
     names = [f"{number:0{MAX_BEGINNINGS // 16}}" for number in range(4)]
     for count in range(1, 5):
         history.begins_with(names[:count])
-    assert [Begun(), Begun(names=tuple(names))] == [history.event(0), history.event(3)]
+    assert [InitialNames(), InitialNames(names=tuple(names))] == [history.event(0), history.event(3)]
     copy = History()
     copy.read(history.event(position) for position in range(history.size))
     assert history.begun == copy.begun

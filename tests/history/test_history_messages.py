@@ -10,21 +10,21 @@ from tests.history.records import records, texts
 from cenote_proto.v1 import history_pb2
 from cenote_security.errors import MalformedValueError
 from cenote_security.printable import printable
+from cenote_worker.execution.results import VariableInfo
 from cenote_worker.history.events import (
-    Begun,
-    Declared,
-    Described,
+    ArtifactDeclared,
     Event,
-    FileKept,
-    Moved,
-    PutIn,
+    FileStored,
+    HeadMoved,
+    InitialNames,
     RanTest,
     SuiteOutcome,
-    ValueGone,
-    ValueKept,
+    ValueDropped,
+    ValuesInjected,
+    ValueStored,
+    VariablesDescribed,
 )
 from cenote_worker.history.messages import from_event, to_event
-from cenote_worker.results import VariableInfo
 
 infos = st.builds(
     VariableInfo,
@@ -48,27 +48,27 @@ test_records = st.builds(
     seconds=st.just(0.5),
     step=st.integers(0, 9),
 )
-put_in = st.builds(PutIn, names=st.lists(texts).map(tuple), content=texts, replaces=st.booleans())
+put_in = st.builds(ValuesInjected, names=st.lists(texts).map(tuple), content=texts, replaces=st.booleans())
 events: st.SearchStrategy[Event] = st.one_of(
     records(),
-    st.builds(Moved, head=st.integers(0, 9), reason=texts),
+    st.builds(HeadMoved, head=st.integers(0, 9), reason=texts),
     st.builds(
-        Begun,
+        InitialNames,
         names=st.lists(texts).map(tuple),
         files=st.dictionaries(texts, texts, max_size=2),
         values=st.lists(put_in, max_size=2).map(tuple),
     ),
-    st.builds(FileKept, digest=texts, data=st.none() | st.binary(max_size=9)),
-    st.builds(ValueKept, digest=texts, data=st.none() | st.binary(max_size=9)),
-    st.builds(ValueGone, content=texts),
+    st.builds(FileStored, digest=texts, data=st.none() | st.binary(max_size=9)),
+    st.builds(ValueStored, digest=texts, data=st.none() | st.binary(max_size=9)),
+    st.builds(ValueDropped, content=texts),
     st.builds(
-        Described,
+        VariablesDescribed,
         step=st.integers(0, 9),
         variables=st.lists(infos).map(tuple),
         gone=st.lists(texts).map(tuple),
     ),
     st.builds(
-        Declared,
+        ArtifactDeclared,
         name=texts,
         kind=texts,
         depends_on=st.lists(texts, max_size=2).map(tuple),

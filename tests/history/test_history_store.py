@@ -24,19 +24,18 @@ from cenote_security.errors import (
     NewerHistoryError,
     UsageError,
 )
-from cenote_worker.history import store, writing
-from cenote_worker.history.events import Event, Moved
+from cenote_worker.execution.trace import Location, name
+from cenote_worker.history import store, store_writer
+from cenote_worker.history.events import Event, HeadMoved
 from cenote_worker.history.history import History
-from cenote_worker.history.schema import VERSION
 from cenote_worker.history.step import StepRecord
-from cenote_worker.history.store import HistoryStore
-from cenote_worker.history.writing import WriteBehind, open_history
-from cenote_worker.trace import Location, name
+from cenote_worker.history.store import VERSION, HistoryStore
+from cenote_worker.history.store_writer import WriteBehind, open_history
 
 WRITER = """
 import sys
 from cenote_worker.history.step import StepRecord
-from cenote_worker.history.writing import open_history
+from cenote_worker.history.store_writer import open_history
 history = open_history(sys.argv[1], "r")
 for number in range(1, 100_000):
     history.ended(StepRecord(number=number, code="x = 1", stdout="y" * 1000))
@@ -227,7 +226,7 @@ def test_nobody_waits_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_too_much_that_waits_is_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history with a gap would be none: what came before it is there, and whoever flushes is told, at once."""
-    monkeypatch.setattr(writing, "MAX_WAITING", 3)
+    monkeypatch.setattr(store_writer, "MAX_WAITING", 3)
     answers = threading.Event()
     write = HistoryStore.write
     with monkeypatch.context() as patched:
@@ -350,7 +349,7 @@ def test_a_database_that_cannot_be_reached(url: str, said: str) -> None:
 def test_a_url_of_sqlite(path: Path) -> None:
     """Means the same as the path."""
     path.parent.mkdir()
-    events: list[tuple[int, Event]] = [(0, StepRecord(number=1)), (1, Moved(head=0))]
+    events: list[tuple[int, Event]] = [(0, StepRecord(number=1)), (1, HeadMoved(head=0))]
     with HistoryStore(f"sqlite:///{path}", "r") as store:
         store.write(events)
     with HistoryStore(path, "r") as store:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cenote_worker.content import Content
 from cenote_worker.history import host_calls
 from cenote_worker.history.host_calls import HostCallNotes
-from cenote_worker.hosted.replays import Replay
-from cenote_worker.supervisor.host_line import HostCall
+from cenote_worker.runtime.replay import HostCallReplay
+from cenote_worker.supervisor.channels.host_calls import HostCall
+from cenote_worker.transport.content import Content
 
 
 def call(number: int, data: bytes) -> HostCall:
@@ -49,6 +49,6 @@ def test_a_second_run_looks_at_the_same_bytes(monkeypatch: pytest.MonkeyPatch) -
     for number in range(3):
         notes.called(call(number, bytes([number]) * 10))
         answered(notes, number)
-    replay = Replay(notes.take()[0], tentative=False)
+    replay = HostCallReplay(notes.take()[0], tentative=False)
     answers = [replay.answer(call(number, bytes([number]) * 10), "external") for number in range(3)]
     assert [True, True, False] == [isinstance(answer, Content) for answer in answers]

@@ -16,11 +16,11 @@ from tests.postgresql_server import PostgresqlServer
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import HistoryTakenError, HistoryUnavailableError
 from cenote_security.policy import SandboxPolicy
+from cenote_worker.execution.trace import Location, name
 from cenote_worker.history import store
 from cenote_worker.history.step import StepRecord
 from cenote_worker.history.store import HistoryStore
-from cenote_worker.history.writing import open_history
-from cenote_worker.trace import Location, name
+from cenote_worker.history.store_writer import open_history
 
 SMALL = SandboxPolicy(preload=(), snapshots="none")
 

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 
 from tests.waiting import PATIENCE
 
-from cenote_worker.results import ExecutionResult, HostFailure, StreamName
-from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.execution.results import ExecutionResult, HostFailure, StreamName
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
 from cenote_worker.supervisor.requests import Outcome
 
 
@@ -55,7 +55,7 @@ class Heard:
 class NoHosts:
     """A HostHandler that offers nothing."""
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         call.close()
         line.answer(call.id, HostFailure("AttributeError", "nothing is offered"))
 

@@ -15,21 +15,19 @@ from tests.waiting import until
 
 from cenote_security.errors import UnavailableError
 from cenote_worker.checkpoints.errors import NotDurableError
-from cenote_worker.content import Content
-from cenote_worker.egress.reach import LOOKUPS_AT_ONCE, PublicReach
-from cenote_worker.hosted import rehearsal
-from cenote_worker.hosted.acknowledging import Acknowledger
-from cenote_worker.hosted.checkpoints import Checkpoints
-from cenote_worker.hosted.full_runs import FullRuns
-from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
-from cenote_worker.hosted.patching import Patches
-from cenote_worker.hosted.rehearsal import Rehearsals
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import LocalReferences, Origin
-from cenote_worker.serving.storing import store
-from cenote_worker.supervisor.edge import DoneReply
-from cenote_worker.supervisor.host_answers import HostAnswers, Outgoing
-from cenote_worker.supervisor.watchdog import Watchdog
+from cenote_worker.egress.addresses import LOOKUPS_AT_ONCE, PublicReach
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.runtime import scratch_runtime
+from cenote_worker.runtime.handover.handover_log import NO_HANDOVER_LOG, NoHandoverLog
+from cenote_worker.runtime.patch_jobs import PatchJobs
+from cenote_worker.runtime.scratch_runtime import FullRuns, Rehearsals
+from cenote_worker.runtime.state.checkpoints import Acknowledger, Checkpoints
+from cenote_worker.serving.calls.requests import store
+from cenote_worker.serving.references import LocalReferences, ReferenceOrigin
+from cenote_worker.supervisor.account.process_tree import Watchdog
+from cenote_worker.supervisor.channels.host_calls import HostAnswers, Outgoing
+from cenote_worker.supervisor.frame_parser import DoneReply
+from cenote_worker.transport.content import Content
 
 
 class Listener:
@@ -70,12 +68,12 @@ def runtime() -> Any:
     )
 
 
-def applied(patches: Patches, listener: Listener) -> None:
+def applied(patches: PatchJobs, listener: Listener) -> None:
     patches.apply(lambda _watch: "done", listener, SimpleNamespace(text="k"), print, None)  # type: ignore
 
 
 def test_a_patch(no_thread: Callable[[], Any]) -> None:
-    patches, listener = Patches(runtime(), NO_LEGACY), Listener()
+    patches, listener = PatchJobs(runtime(), NO_HANDOVER_LOG), Listener()
     with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
         applied(patches, listener)
     assert not patches.busy
@@ -86,11 +84,11 @@ def test_a_patch(no_thread: Callable[[], Any]) -> None:
 def test_a_patch_of_which_nobody_can_be_told() -> None:
     """Who waits for it is, whatever it is, and the next one begins."""
 
-    class Stumbling(NoLegacy):
+    class Stumbling(NoHandoverLog):
         def patch_begun(self, key: str, head: int, steps: int) -> None:
             raise OSError("too many open files")
 
-    patches, listener = Patches(runtime(), Stumbling()), Listener()
+    patches, listener = PatchJobs(runtime(), Stumbling()), Listener()
     applied(patches, listener)
     until(lambda: [OSError] == list(map(type, listener.heard)))
     assert not patches.busy
@@ -111,7 +109,7 @@ def test_a_full_run(no_thread: Callable[[], Any]) -> None:
 
 def test_a_rehearsal(no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     tried = SimpleNamespace(value=lambda _admission: 7, close=lambda: None)
-    monkeypatch.setattr(rehearsal, "Rehearsal", lambda *_given: tried)
+    monkeypatch.setattr(scratch_runtime, "Rehearsal", lambda *_given: tried)
     rehearsals, listener = Rehearsals(None), Listener()  # type: ignore[arg-type]
     begin: Any = rehearsals.begin
     with no_thread(), pytest.raises(UnavailableError, match="no thread left"):
@@ -194,7 +192,7 @@ async def test_a_name_that_is_looked_up(
     no_thread: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is not found, as often as there are turns for that; later ones are."""
-    monkeypatch.setattr("cenote_worker.egress.reach._look_up", lambda _host: ["192.0.2.1"])
+    monkeypatch.setattr("cenote_worker.egress.addresses._look_up", lambda _host: ["192.0.2.1"])
     reach = PublicReach()
     with no_thread():
         for _ in range(LOOKUPS_AT_ONCE + 1):
@@ -206,7 +204,7 @@ async def test_a_name_that_is_looked_up(
 def test_a_value_that_is_let_go_of_in_time(no_thread: Callable[[], Any]) -> None:
     """By whoever asks for another one, from then on in time again."""
     values = LocalReferences(1 << 20)
-    info, origin = VariableInfo(name="x", type="bytes"), Origin(tenant="us", runtime="r", step=1)
+    info, origin = VariableInfo(name="x", type="bytes"), ReferenceOrigin(tenant="us", runtime="r", step=1)
     with no_thread():
         values.put(Content.of_bytes(b"1"), info, origin, holder="one", lease=0.05)
     values.put(Content.of_bytes(b"2"), info, origin, holder="one", lease=0.05)

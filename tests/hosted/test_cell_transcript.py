@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.results import StreamName
-from cenote_worker.transcript import Transcript
+from cenote_worker.execution.results import StreamName
+from cenote_worker.execution.transcript import CellTranscript
 
 STREAMS = st.sampled_from(("stdout", "stderr"))
 WRITES = st.lists(st.tuples(STREAMS, st.text(max_size=40_000)), max_size=8)
@@ -14,7 +14,7 @@ WRITES = st.lists(st.tuples(STREAMS, st.text(max_size=40_000)), max_size=8)
 
 def test_pieces_keep_their_stream_and_their_order() -> None:
     """Writes to one stream are joined; a change of stream begins a new piece."""
-    transcript = Transcript(100)
+    transcript = CellTranscript(100)
     writes: list[tuple[StreamName, str]] = [
         ("stdout", "a"),
         ("stdout", "b"),
@@ -30,7 +30,7 @@ def test_pieces_keep_their_stream_and_their_order() -> None:
 
 def test_what_is_over_the_limit_is_counted_as_missing() -> None:
     """At least the last `limit` characters are kept; how many are not is said."""
-    transcript = Transcript(10)
+    transcript = CellTranscript(10)
     transcript.add("stdout", "x" * 20_000)
     transcript.add("stdout", "y" * 10)
     assert (20_000 - 5, [("stdout", "y" * 10)]) == transcript.after(5)
@@ -38,7 +38,7 @@ def test_what_is_over_the_limit_is_counted_as_missing() -> None:
 
 def test_what_is_known_to_be_lost_keeps_its_place() -> None:
     """Positions behind a gap are those of the program's output, not of what is left of it."""
-    transcript = Transcript(100)
+    transcript = CellTranscript(100)
     transcript.skip(7)
     transcript.add("stdout", "rest")
     assert (7, [("stdout", "rest")]) == transcript.after(0)
@@ -48,7 +48,7 @@ def test_what_is_known_to_be_lost_keeps_its_place() -> None:
 @given(writes=WRITES, limit=st.integers(1, 50_000), position=st.integers(0, 100_000))
 def test_nothing_is_lost_or_repeated(writes: list[tuple[StreamName, str]], limit: int, position: int) -> None:
     """What is missing and what is given add up, and what is given is the end of what was printed."""
-    transcript = Transcript(limit)
+    transcript = CellTranscript(limit)
     for stream, text in writes:
         transcript.add(stream, text)
     whole = "".join(text for _, text in writes)

@@ -6,31 +6,32 @@ import pytest
 from tests.hosted.listening import Heard
 
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.content import Content
+from cenote_worker.execution.trace import ABSENT, TREE, content_version, file
 from cenote_worker.history.bounds import MAX_BEGUN_FILES, MAX_FILE
 from cenote_worker.history.history import History
-from cenote_worker.hosted.change import Change
-from cenote_worker.hosted.files import FileAsk
-from cenote_worker.hosted.recorder import Recorder
-from cenote_worker.supervisor.edge import DoneReply
-from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.trace import ABSENT, TREE, content_version, file
+from cenote_worker.runtime.jail_requests import ClientChange, WorkdirRequest
+from cenote_worker.runtime.recorder import StepRecorder
+from cenote_worker.supervisor.frame_parser import DoneReply
+from cenote_worker.supervisor.protocol import RequestKind
+from cenote_worker.transport.content import Content
 
 
-def asked(path: bytes, data: bytes | None = b"text") -> Change:
+def asked(path: bytes, data: bytes | None = b"text") -> ClientChange:
     """Of a client's request; without data: to remove the file."""
     operation = jail_pb2.FileRequest.DELETE if data is None else jail_pb2.FileRequest.WRITE
     message = jail_pb2.FileRequest(operation=operation, path=path)
-    ask = FileAsk(Ask.CHANGE_FILE, message, "shown", None if data is None else Content.of_bytes(data))
+    ask = WorkdirRequest(
+        RequestKind.CHANGE_FILE, message, "shown", None if data is None else Content.of_bytes(data)
+    )
     change = ask.change()
     ask.close()
     assert change is not None
     return change
 
 
-def recorded(history: History, *changes: Change) -> None:
+def recorded(history: History, *changes: ClientChange) -> None:
     for change in changes:
-        Recorder(history).change(Heard(), change).done(DoneReply())
+        StepRecorder(history).change(Heard(), change).done(DoneReply())
 
 
 def test_a_file_is_named_as_the_tracker_names_it() -> None:

@@ -1,4 +1,4 @@
-"""Tests of `cenote_worker.hosted.current_jail`: who hears that a jail has ended, and who does not."""
+"""Tests of `cenote_worker.runtime.jails`: who hears that a jail has ended, and who does not."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import cast
 
 import pytest
 
-from cenote_worker.hosted.current_jail import RESET, CurrentJail
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.requests import OWNER, Seat
+from cenote_worker.runtime.jails import RESET, CurrentJail
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.requests import OWNER, AuthorSession
 from cenote_worker.supervisor.supervisor import Supervisor
 
-KILLED = Death(reason="killed")
+KILLED = JailExit(reason="killed")
 
 
 class Ended:
     """A supervisor, as far as it tells of its end."""
 
     def __init__(self) -> None:
-        self.death: Death | None = None
+        self.death: JailExit | None = None
         self.mournings = 0
 
     def mourned(self) -> None:
@@ -31,12 +31,12 @@ def ended() -> Ended:
 
 
 @pytest.fixture
-def guest() -> Seat:
-    return Seat(author="guest")
+def guest() -> AuthorSession:
+    return AuthorSession(author="guest")
 
 
 @pytest.fixture
-def jail(ended: Ended, guest: Seat) -> CurrentJail:
+def jail(ended: Ended, guest: AuthorSession) -> CurrentJail:
     """One that its owner and a guest have used."""
     jail = CurrentJail(lambda: False)
     jail.supervisor = cast("Supervisor", ended)
@@ -46,15 +46,17 @@ def jail(ended: Ended, guest: Seat) -> CurrentJail:
 
 
 def test_each_seat_that_has_used_a_jail_hears_once_of_its_end(
-    jail: CurrentJail, ended: Ended, guest: Seat
+    jail: CurrentJail, ended: Ended, guest: AuthorSession
 ) -> None:
     assert (None, None) == (jail.unheard(OWNER), jail.unheard(guest))
     ended.death = KILLED
-    for seat, heard in ((guest, KILLED), (Seat(author="late"), None), (OWNER, KILLED)):
+    for seat, heard in ((guest, KILLED), (AuthorSession(author="late"), None), (OWNER, KILLED)):
         assert [heard, None] == [jail.unheard(seat), jail.unheard(seat)]
 
 
-def test_a_successor_is_told_what_the_owner_has_heard(jail: CurrentJail, ended: Ended, guest: Seat) -> None:
+def test_a_successor_is_told_what_the_owner_has_heard(
+    jail: CurrentJail, ended: Ended, guest: AuthorSession
+) -> None:
     """What another author has heard tells the owner nothing."""
     ended.death = KILLED
     assert (KILLED, 0) == (jail.unheard(guest), ended.mournings)
@@ -62,20 +64,22 @@ def test_a_successor_is_told_what_the_owner_has_heard(jail: CurrentJail, ended: 
 
 
 def test_others_hear_of_a_jail_that_its_owner_has_given_up(
-    jail: CurrentJail, ended: Ended, guest: Seat
+    jail: CurrentJail, ended: Ended, guest: AuthorSession
 ) -> None:
     """Whether or not it has ended by then."""
     assert ended is jail.dismiss()
     assert (None, None, RESET) == (jail.running, jail.unheard(OWNER), jail.unheard(guest))
 
 
-def test_nobody_hears_of_a_jail_that_was_exchanged(jail: CurrentJail, ended: Ended, guest: Seat) -> None:
+def test_nobody_hears_of_a_jail_that_was_exchanged(
+    jail: CurrentJail, ended: Ended, guest: AuthorSession
+) -> None:
     assert ended is jail.exchange(None)
     ended.death = KILLED
     assert (None, None) == (jail.unheard(OWNER), jail.unheard(guest))
 
 
-def test_the_end_of_a_jail_that_another_process_left_is_the_owner_s_news(guest: Seat) -> None:
+def test_the_end_of_a_jail_that_another_process_left_is_the_owner_s_news(guest: AuthorSession) -> None:
     jail = CurrentJail(lambda: False)
     jail.bereave(KILLED)
     assert [None, KILLED, None] == [jail.unheard(guest), jail.unheard(OWNER), jail.unheard(OWNER)]

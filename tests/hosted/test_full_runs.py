@@ -12,10 +12,10 @@ from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.full_runs import FullRun, FullRuns, FullRunWatch
-from cenote_worker.hosted.listeners import admit_all
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import RanInFull
+from cenote_worker.execution.results import RanInFull
+from cenote_worker.runtime.recorder import admit_all
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.scratch_runtime import FullRun, FullRuns, FullRunWatch
 
 
 class Work:

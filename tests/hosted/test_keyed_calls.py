@@ -20,17 +20,16 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult
+from cenote_worker.execution.trace import StepTrace
 from cenote_worker.history.bounds import MAX_TOLD
 from cenote_worker.history.step import StepRecord
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.keyed_call import MAX_KEY, RequestKey
-from cenote_worker.hosted.keyed_calls import KeyedCalls
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.journal.story import MAX_KEYS, MAX_OUTCOMES
-from cenote_worker.results import ErrorInfo, ExecutionResult
-from cenote_worker.supervisor.edge import DoneReply, RefusedReply
-from cenote_worker.trace import StepTrace
+from cenote_worker.record.journal_replay import MAX_KEYS, MAX_OUTCOMES
+from cenote_worker.runtime.injection import Injection
+from cenote_worker.runtime.keyed_requests import MAX_KEY, KeyedCalls, RequestKey
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.frame_parser import DoneReply, RefusedReply
+from cenote_worker.transport.content import Content
 
 POLICY = SandboxPolicy(preload=(), output=100_000)
 UNTIL_INTERRUPTED = "import time\nprint('begun')\nwhile True: time.sleep(1)"

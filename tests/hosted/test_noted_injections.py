@@ -11,16 +11,16 @@ from tests.descriptors import all_closed
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import RejectedError
-from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.history.bounds import MAX_PUT_IN
 from cenote_worker.history.events import Event
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.hosted import noted as limits
-from cenote_worker.hosted.injection import NOTHING, Injection
-from cenote_worker.hosted.legacy import NO_LEGACY, NoLegacy
-from cenote_worker.hosted.noted import MAX_FORMER_VALUES, MAX_INJECTIONS, MAX_TIMES, NotedInjections
-from cenote_worker.supervisor.requests import OWNER, Seat
+from cenote_worker.runtime import injection_log as limits
+from cenote_worker.runtime.handover.handover_log import NO_HANDOVER_LOG, NoHandoverLog
+from cenote_worker.runtime.injection import NOTHING, Injection
+from cenote_worker.runtime.injection_log import MAX_FORMER_VALUES, MAX_INJECTIONS, MAX_TIMES, InjectionLog
+from cenote_worker.supervisor.requests import OWNER, AuthorSession
+from cenote_worker.transport.content import INLINE_LIMIT, Content
 
 MEMORY = 1_000
 
@@ -60,7 +60,7 @@ def step(number: int, given: Injection) -> StepRecord:
 
 def test_all_together_may_take_so_much_and_no_more() -> None:
     """Whatever they are called; one that takes the place of another takes its room as well."""
-    noted = NotedInjections(NoLegacy(), History())
+    noted = InjectionLog(NoHandoverLog(), History())
     noted.add(injection("a", 2 * MEMORY))
     noted.check_room(injection("b", (MAX_TIMES - 2) * MEMORY), MEMORY)
     with pytest.raises(RejectedError, match="at the most"):
@@ -73,12 +73,12 @@ def test_what_is_said_of_host_functions_takes_room_as_well() -> None:
     long = jail_pb2.HostTarget(name="f", signature="x" * MAX_TIMES * MEMORY)
     offer = Injection(values=NOTHING, hosts=(long,))
     with pytest.raises(RejectedError):
-        NotedInjections(NoLegacy(), History()).check_room(offer, MEMORY)
+        InjectionLog(NoHandoverLog(), History()).check_room(offer, MEMORY)
 
 
 def test_there_may_be_so_many_and_no_more() -> None:
     """Empty ones, too."""
-    noted = NotedInjections(NoLegacy(), History())
+    noted = InjectionLog(NoHandoverLog(), History())
     for number in range(MAX_INJECTIONS):
         noted.restore(injection(f"x{number}"))
     with pytest.raises(RejectedError, match="at most"):
@@ -88,7 +88,7 @@ def test_there_may_be_so_many_and_no_more() -> None:
 
 def test_a_runtime_of_ones_own_process_has_no_such_limit() -> None:
     """Nothing is kept there for another process, and no tenant is next to it."""
-    NotedInjections(NO_LEGACY, History()).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)
+    InjectionLog(NO_HANDOVER_LOG, History()).check_room(injection("a", MAX_TIMES * MEMORY + 1), MEMORY)
 
 
 @pytest.mark.parametrize("size", [5, INLINE_LIMIT + 1, MAX_PUT_IN])
@@ -98,7 +98,7 @@ def test_small_values_that_were_replaced_can_always_be_had(size: int, keep: Even
     written down, at once.
     """
     history = History(keep)
-    noted = NotedInjections(NO_LEGACY, history)
+    noted = InjectionLog(NO_HANDOVER_LOG, history)
     with all_closed(descriptors.MEMORY):
         given = [memory("a", size) for _ in range(limits.MAX_FORMER_VALUES + 2)]
         for each in given:
@@ -120,7 +120,7 @@ def test_large_ones_are_held_while_there_is_room(monkeypatch: pytest.MonkeyPatch
     """Without copying them; the oldest is let go first, and its step says so then. What jails begin with stays."""
     monkeypatch.setattr(limits, "MAX_FORMER", 2 * (MAX_PUT_IN + 1))
     history = History()
-    noted = NotedInjections(NO_LEGACY, history)
+    noted = InjectionLog(NO_HANDOVER_LOG, history)
     with all_closed(descriptors.MEMORY):
         given = [memory("a", MAX_PUT_IN + 1) for _ in range(4)]
         for number, each in enumerate(given, 1):
@@ -138,7 +138,7 @@ def test_large_ones_are_held_while_there_is_room(monkeypatch: pytest.MonkeyPatch
 
 def test_no_more_is_held_than_a_runtime_may_have() -> None:
     """Small ones are in the history then."""
-    noted = NotedInjections(NO_LEGACY, History(), 2 * INLINE_LIMIT)
+    noted = InjectionLog(NO_HANDOVER_LOG, History(), 2 * INLINE_LIMIT)
     with all_closed(descriptors.MEMORY):
         given = [memory("a", INLINE_LIMIT + 1) for _ in range(4)]
         for each in given:
@@ -153,7 +153,7 @@ def test_no_more_is_held_than_a_runtime_may_have() -> None:
 def test_so_many_are_held_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has a descriptor."""
     monkeypatch.setattr(limits, "MAX_FORMER_VALUES", 2)
-    noted = NotedInjections(NO_LEGACY, History())
+    noted = InjectionLog(NO_HANDOVER_LOG, History())
     with all_closed(descriptors.MEMORY):
         for _ in range(5):
             noted.add(memory("a", MAX_PUT_IN + 1))
@@ -168,11 +168,11 @@ def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
     """By whoever goes on with its history; what it has noted itself is there."""
     history = History()
     gone, there = memory("a", MAX_PUT_IN + 1), memory("b", MAX_PUT_IN + 1)
-    former = NotedInjections(NO_LEGACY, History())
+    former = InjectionLog(NO_HANDOVER_LOG, History())
     for number, each in enumerate((gone, there), 1):
         former.identify(each)
         history.ended(step(number, each))
-    noted = NotedInjections(NO_LEGACY, history)
+    noted = InjectionLog(NO_HANDOVER_LOG, history)
     noted.restore(there)
     noted.sweep()
     assert [False, True] == [record.repeatable for record in history.tree]
@@ -180,7 +180,7 @@ def test_what_a_former_process_has_held_is_said_to_be_gone() -> None:
     noted.close()
 
 
-class Accepted(NoLegacy):
+class Accepted(NoHandoverLog):
     """What a successor would hear, by the first names."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ def test_what_was_deleted_is_not_held(names: list[str]) -> None:
     """Put in and deleted in turns, under one name or many: a descriptor of each was held for good."""
     heard = Accepted()
     with all_closed(descriptors.MEMORY):
-        noted = NotedInjections(heard, History())
+        noted = InjectionLog(heard, History())
         held = len(descriptors.opened(descriptors.MEMORY))
         for name in names:
             noted.add(Injection(values=Content.of_bytes(bytes(2 * INLINE_LIMIT)), names=(name,)))
@@ -209,14 +209,14 @@ def test_what_was_deleted_is_not_held(names: list[str]) -> None:
 
 def test_what_a_later_one_stands_for_is_not_held() -> None:
     """Whoever removed the former value: a cell can, too. What comes with other names stays until these are gone."""
-    noted = NotedInjections(NO_LEGACY, History())
+    noted = InjectionLog(NO_HANDOVER_LOG, History())
     both = Injection(values=NOTHING, names=("a", "b"))
     for given in (both, Injection(values=NOTHING, names=("c",)), Injection(values=NOTHING, names=("c",))):
         noted.add(given)
     assert [("a", "b"), ("c",)] == [each.names for each in noted.all()]
     noted.deleted("a", OWNER)
-    noted.deleted("a", Seat(author="ann", private=True))
-    noted.deleted("b", Seat(author="ann", private=True))
+    noted.deleted("a", AuthorSession(author="ann", private=True))
+    noted.deleted("b", AuthorSession(author="ann", private=True))
     assert both in noted.all()
     noted.add(Injection(values=NOTHING, names=("b",)))
     assert [("b",), ("c",)] == [each.names for each in noted.all()]
@@ -224,8 +224,13 @@ def test_what_a_later_one_stands_for_is_not_held() -> None:
 
 def test_private_names_are_others() -> None:
     """Of one author: the common ones of the same names stay, and so do another's."""
-    noted = NotedInjections(NO_LEGACY, History())
-    seats = (OWNER, Seat(author="ann", private=True), Seat(author="ben", private=True), Seat(author="ann"))
+    noted = InjectionLog(NO_HANDOVER_LOG, History())
+    seats = (
+        OWNER,
+        AuthorSession(author="ann", private=True),
+        AuthorSession(author="ben", private=True),
+        AuthorSession(author="ann"),
+    )
     for seat in seats[:3]:
         noted.add(Injection(values=NOTHING, names=("x",), seat=seat))
     noted.deleted("x", seats[1])

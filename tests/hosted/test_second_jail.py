@@ -9,14 +9,14 @@ from tests.adoption.supervising import offer, replaced
 from tests.hosted.listening import Heard, NoHosts
 from tests.waiting import until
 
-from cenote.runtime.patcher import apply_patch
+from cenote.runtime.replay.patcher import apply_patch
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import JailLostError, RuntimeClosedError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.patching import PatchWatch
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import Patched
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.execution.results import Patched
+from cenote_worker.runtime.patch_jobs import PatchWatch
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.exit_reason import JailExit
 from cenote_worker.supervisor.supervisor import Supervisor
 
 
@@ -58,7 +58,7 @@ def patched(
     def progress(_progress: runtime_pb2.ApplyProgress) -> None:
         seen.append(runtime.supervisor)
         if killed is not None:
-            killed.end(Death(reason="killed"))
+            killed.end(JailExit(reason="killed"))
             until(lambda: killed.death is not None)
 
     first = runtime.history.tree.line(runtime.history.tree.head)[0].number

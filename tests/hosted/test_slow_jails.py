@@ -13,16 +13,16 @@ from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import CenoteError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
-from cenote_worker.egress.ledger import Ledger
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.hosted.patching import PatchWatch
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.results import Patched
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.egress.ledger import EgressLedger
+from cenote_worker.execution.results import Patched
+from cenote_worker.runtime.injection import Injection
+from cenote_worker.runtime.keyed_requests import RequestKey
+from cenote_worker.runtime.patch_jobs import PatchWatch
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.exit_reason import JailExit
 from cenote_worker.supervisor.start import start_jail
 from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.transport.content import Content
 
 POLICY = SandboxPolicy(preload=(), snapshots="none", tracking=False)
 
@@ -34,7 +34,9 @@ class Starts:
         self.count = 0
         self.begun = threading.Event()
 
-    def __call__(self, policy: SandboxPolicy, ledger: Ledger | None, ends_at: float | None) -> Supervisor:
+    def __call__(
+        self, policy: SandboxPolicy, ledger: EgressLedger | None, ends_at: float | None
+    ) -> Supervisor:
         self.count += 1
         supervisor = start_jail(policy, ledger, ends_at)
         self.begun.set()
@@ -88,7 +90,7 @@ def test_who_must_not_wait_starts_no_jail(runtime: HostedRuntime, starts: Starts
         supervisor = runtime.supervisor
         assert supervisor is not None
         runtime.jail.exchange(supervisor)  # whose end nobody has to hear of
-        supervisor.end(Death(reason="killed"))
+        supervisor.end(JailExit(reason="killed"))
         runtime.describe(heard := Heard())
     assert isinstance(heard.outcome(), Exception)
     assert 1 == starts.count

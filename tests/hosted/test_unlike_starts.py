@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from cenote_worker.history.events import PutIn
+from cenote_worker.history.events import ValuesInjected
 from cenote_worker.history.history import History
-from cenote_worker.hosted.injection import NOTHING, Injection
-from cenote_worker.hosted.unlike_starts import start_of, unkept_files
-from cenote_worker.supervisor.requests import OWNER, Seat
+from cenote_worker.runtime.injection import NOTHING, Injection
+from cenote_worker.runtime.injection_log import start_of, unkept_files
+from cenote_worker.supervisor.requests import OWNER, AuthorSession
 
 
-def put_in(*names: str, step: int = 0, seat: Seat = OWNER) -> Injection:
+def put_in(*names: str, step: int = 0, seat: AuthorSession = OWNER) -> Injection:
     return Injection(values=NOTHING, names=names, step=step, seat=seat)
 
 
-def begun(*values: PutIn, names: tuple[str, ...] = ()) -> History:
+def begun(*values: ValuesInjected, names: tuple[str, ...] = ()) -> History:
     history = History()
     history.begins_with(names or [name for each in values for name in each.names], values=values)
     return history
@@ -21,15 +21,19 @@ def begun(*values: PutIn, names: tuple[str, ...] = ()) -> History:
 
 def test_what_was_put_in_first_is_put_in_again_in_its_order() -> None:
     """By what it is known by, whatever was put in since: that is for its own step to do again."""
-    history = begun(PutIn(names=("a", "b"), content="1"), PutIn(names=("ann/c",), content="2"))
+    history = begun(
+        ValuesInjected(names=("a", "b"), content="1"), ValuesInjected(names=("ann/c",), content="2")
+    )
     start = start_of(history, [put_in("d", step=3)], {"1", "2"}.__contains__)
     assert (("1", "2"), "") == (start.beginnings, start.obstacle)
 
 
 def test_what_is_gone_has_to_be_there_again() -> None:
     """Put in before the first step under the same names, in one injection or several; else its names are said."""
-    history = begun(PutIn(names=("a", "ann/b"), content="1"), PutIn(names=("c",), content="2"))
-    a, b = put_in("a", "more"), put_in("b", seat=Seat(author="ann", private=True))
+    history = begun(
+        ValuesInjected(names=("a", "ann/b"), content="1"), ValuesInjected(names=("c",), content="2")
+    )
+    a, b = put_in("a", "more"), put_in("b", seat=AuthorSession(author="ann", private=True))
     start = start_of(history, [a, b, put_in("c", step=3)], {"2"}.__contains__)
     assert ((a, b, "2"), "") == (start.beginnings, start.obstacle)
     start = start_of(history, [a, put_in("b")], {"2"}.__contains__)
@@ -46,7 +50,7 @@ def test_histories_that_do_not_tell_go_by_names() -> None:
 
 def test_what_a_client_has_deleted_need_not_be_there() -> None:
     """Before the first step."""
-    history = begun(PutIn(names=("a", "b"), content="gone"), names=("b",))
+    history = begun(ValuesInjected(names=("a", "b"), content="gone"), names=("b",))
     assert ("b",) == start_of(history, [], lambda _: False).missing
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cenote.agent import CaveAgent, StopReason
 from cenote.gateway.teams.definition import settings_of
-from cenote.jobs.terms import JobTerms, head_of
+from cenote.jobs.client import JobTerms, head_of
 from cenote.models import ScriptedModel
 from cenote.runtime import PythonRuntime
 from cenote_proto.v1 import team_pb2

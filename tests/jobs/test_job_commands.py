@@ -10,10 +10,8 @@ import pytest
 from tests.orchestrator.studio import Studio
 from tests.waiting import until
 
-from cenote.cli.job import described
-from cenote.cli.job_progress import watch
 from cenote.cli.main import main
-from cenote.cli.result_file import ResultFile
+from cenote.cli.platform.job import ResultFile, described, watch
 from cenote.connection import connect
 from cenote.jobs import Job, JobStatus, TaskResult
 from cenote.jobs.reports import status_of
@@ -134,7 +132,7 @@ def test_from_a_file_to_a_file(
     assert "there is no job 'shell'" in capfd.readouterr().err
     tasks.write_text("nonsense\n[]\n")
     with tasks.open() as file:
-        monkeypatch.setattr("cenote.cli.job_submit._STANDARD_INPUT", Path(f"/dev/fd/{file.fileno()}"))
+        monkeypatch.setattr("cenote.cli.platform.job._STANDARD_INPUT", Path(f"/dev/fd/{file.fileno()}"))
         assert 2 == main(["job", "submit", "-"])
     said = capfd.readouterr()
     assert "line 1: it is no JSON" in said.err
@@ -213,7 +211,7 @@ class Slow:
 
 def test_progress_in_a_pipe(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """A line where something has changed, and none twice; nothing when it is over: that is told by its report."""
-    monkeypatch.setattr("cenote.cli.job_progress.SAY_EVERY", 0.0)
+    monkeypatch.setattr("cenote.cli.platform.job.SAY_EVERY", 0.0)
     assert "done" == watch(Slow(0, 1, 1, 2, 3), Screen()).state  # type: ignore[arg-type]
     said = [f"slow: {over} of 3 tasks over, 0 running" for over in (0, 1, 2)]
     assert said == capsys.readouterr().err.splitlines()

@@ -8,19 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.database import Database
 from cenote.gateway.jobs import ledger as ledger_module
-from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome
-from cenote.gateway.jobs.schedule import MAX_LOSSES, Standing
-from cenote.gateway.jobs.table import Jobs
-from cenote.gateway.jobs.tasks import Tasks
-from cenote.gateway.jobs.works import JobWorks
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.jobs.ledger import JobLedger, TaskFailure, TaskOutcome
+from cenote.gateway.jobs.schedule import MAX_LOSSES, PendingTask
+from cenote.gateway.jobs.tables import JobTable, JobWorkload, TaskTable
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants
+from cenote.gateway.work.workload import SupersededError
 from cenote_proto.v1 import job_pb2
 from cenote_security.ids import JobId, TenantId, new_job_id
 
-BROKEN = Failure(type="ValueError", message="no", reason="exception", stage="task")
+BROKEN = TaskFailure(type="ValueError", message="no", reason="exception", stage="task")
 
 
 @pytest.fixture
@@ -37,15 +35,15 @@ def job(database: Database, count: int) -> JobId:
     """Of tasks `1`, `2`, ..."""
     owner = tenant(database)
     made = new_job_id()
-    Jobs(database).begin(owner, made, b"")
+    JobTable(database).begin(owner, made, b"")
     tasks = [job_pb2.JobTask(id=str(number), code="1") for number in range(1, count + 1)]
-    Tasks(database).add(made, 1, tasks)
-    return Jobs(database).complete(owner, made, name="", key="", digest="").id
+    TaskTable(database).add(made, 1, tasks)
+    return JobTable(database).complete(owner, made, name="", key="", digest="").id
 
 
 def results(database: Database, job: JobId) -> list[tuple[str, int, int, int]]:
     """Of tasks that are over: id, status, attempts, lost."""
-    found = Tasks(database).results(job, 0, whole=False)
+    found = TaskTable(database).results(job, 0, whole=False)
     return [(each.id, each.status, each.attempts, each.lost) for each in found]
 
 
@@ -73,7 +71,7 @@ def test_what_a_process_leaves_is_done_again_and_says_so(database: Database) -> 
     later.end(3, "succeeded", TaskOutcome(answer="ok"))
     assert later.finish()
     assert [("1", 0, 1, 0), ("2", 1, 2, 1), ("3", 0, 1, 0)] == results(database, made)
-    assert ("done", 2) == ((row := Jobs(database).of_all(made)).state, row.epoch)
+    assert ("done", 2) == ((row := JobTable(database).of_all(made)).state, row.epoch)
 
 
 def test_a_task_that_takes_its_process_along_each_time(database: Database) -> None:
@@ -86,7 +84,7 @@ def test_a_task_that_takes_its_process_along_each_time(database: Database) -> No
     ledger = JobLedger(database, made)
     assert [] == ledger.begin()
     assert ledger.finish()
-    (result,) = Tasks(database).results(made, 0, whole=True)
+    (result,) = TaskTable(database).results(made, 0, whole=True)
     assert (job_pb2.JobResult.FAILED, MAX_LOSSES, MAX_LOSSES) == (result.status, result.attempts, result.lost)
     assert ("lost", "platform") == (result.error.reason, result.error.stage)
 
@@ -100,9 +98,9 @@ def test_what_did_not_begin_is_no_attempt(database: Database) -> None:
     ledger.unstart(1)
     assert 1 == ledger.start(1)
     ledger.spend(1, 100, 5)
-    ledger.again(Standing(position=1, tries=1, due=2.0), TaskOutcome(error=BROKEN), is_lost=False)
+    ledger.again(PendingTask(position=1, tries=1, due=2.0), TaskOutcome(error=BROKEN), is_lost=False)
     assert [] == results(database, made)
-    assert [Standing(position=1, tries=1, due=2.0)] == JobLedger(database, made).begin()
+    assert [PendingTask(position=1, tries=1, due=2.0)] == JobLedger(database, made).begin()
     assert (100, 5) == JobLedger(database, made).spent()
 
 
@@ -115,8 +113,8 @@ def test_given_back_while_others_are_done(database: Database) -> None:
         ledger.start(position)
         ledger.end(position, "failed", TaskOutcome(error=BROKEN))
     with database.transaction():
-        assert 1 == Tasks(database).renew(made, ["2"])
-        Jobs(database).reopen(ledger.row.tenant, made, None)
+        assert 1 == TaskTable(database).renew(made, ["2"])
+        JobTable(database).reopen(ledger.row.tenant, made, None)
     assert not ledger.finish()
     assert [2] == [standing.position for standing in ledger.added(set())]
     assert [] == ledger.added(set())
@@ -128,9 +126,9 @@ def test_given_back_while_others_are_done(database: Database) -> None:
 def test_cancelled_before_anybody_works_on_it(database: Database) -> None:
     """It is over at once, and a process that comes too late begins nothing."""
     made = job(database, 2)
-    Jobs(database).cancel(Jobs(database).of_all(made).tenant, made)
+    JobTable(database).cancel(JobTable(database).of_all(made).tenant, made)
     assert [("1", 2, 0, 0), ("2", 2, 0, 0)] == results(database, made)
-    assert not JobWorks(database).is_open(made)
+    assert not JobWorkload(database).is_open(made)
     with pytest.raises(SupersededError):
         JobLedger(database, made).begin()
 
@@ -142,33 +140,33 @@ def test_wanted_again_before_it_was_cancelled(database: Database) -> None:
     ledger.begin()
     ledger.start(1)
     owner = ledger.row.tenant
-    Jobs(database).cancel(owner, made)
+    JobTable(database).cancel(owner, made)
     ledger.end(1, "cancelled", TaskOutcome())
     with database.transaction():
-        Tasks(database).renew(made, [])
-        Jobs(database).reopen(owner, made, None)
+        TaskTable(database).renew(made, [])
+        JobTable(database).reopen(owner, made, None)
     ledger.cancel_rest()
     assert not ledger.finish()
     assert [1, 2] == [standing.position for standing in ledger.added(set())]
-    Jobs(database).cancel(owner, made)
+    JobTable(database).cancel(owner, made)
     ledger.cancel_rest()
     assert ledger.finish()
-    assert "cancelled" == Jobs(database).of_all(made).state
+    assert "cancelled" == JobTable(database).of_all(made).state
 
 
 def test_stuck(database: Database) -> None:
     """It is said why nothing begins, until something does; nothing has failed for that."""
     made = job(database, 2)
-    before = JobWorks(database).progress(made)
-    JobWorks(database).stuck(made, "five processes ended")
-    assert "five processes ended" == Jobs(database).of_all(made).waiting_for
-    assert JobWorks(database).is_open(made)
+    before = JobWorkload(database).progress(made)
+    JobWorkload(database).stuck(made, "five processes ended")
+    assert "five processes ended" == JobTable(database).of_all(made).waiting_for
+    assert JobWorkload(database).is_open(made)
     ledger = JobLedger(database, made)
     assert 2 == len(ledger.begin())
-    assert "" == Jobs(database).of_all(made).waiting_for
-    assert before == JobWorks(database).progress(made)
+    assert "" == JobTable(database).of_all(made).waiting_for
+    assert before == JobWorkload(database).progress(made)
     ledger.start(1)
-    assert before != JobWorks(database).progress(made)
+    assert before != JobWorkload(database).progress(made)
 
 
 def test_bounds_of_what_is_kept(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +181,11 @@ def test_bounds_of_what_is_kept(database: Database, monkeypatch: pytest.MonkeyPa
     for position in (1, 2, 3):
         ledger.start(position)
     for _ in range(3):
-        ledger.again(Standing(position=1), TaskOutcome(log="x" * 40), is_lost=False)
+        ledger.again(PendingTask(position=1), TaskOutcome(log="x" * 40), is_lost=False)
     ledger.end(1, "succeeded", TaskOutcome(log="x" * 40))
     ledger.end(2, "succeeded", TaskOutcome(value=json.dumps("y" * 38), log="z" * 11))
     ledger.end(3, "succeeded", TaskOutcome(value=json.dumps("y" * 38)))
-    assert ["x" * 40, "", ""] == [Tasks(database).log(made, name).text for name in "123"]
-    one, two, three = Tasks(database).results(made, 0, whole=True)
+    assert ["x" * 40, "", ""] == [TaskTable(database).log(made, name).text for name in "123"]
+    one, two, three = TaskTable(database).results(made, 0, whole=True)
     assert (0, 0, 1) == (one.status, two.status, three.status)
     assert ("full", "") == (three.error.reason, three.value)

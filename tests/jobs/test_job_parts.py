@@ -6,14 +6,14 @@ import inspect
 
 import pytest
 
-from cenote.agent.events import Event, EventType
-from cenote.gateway.jobs.ledger import Failure, TaskOutcome
-from cenote.gateway.jobs.room import AT_LEAST, fits, room, tasks_on
+from cenote.agent.vocabulary.events import Event, EventType
+from cenote.gateway.jobs.attempt import HEAD, TAIL, TaskLogText
+from cenote.gateway.jobs.ledger import TaskFailure, TaskOutcome
+from cenote.gateway.jobs.rules import MAX_CONCURRENCY
 from cenote.gateway.jobs.runner import NO_PLACE, NO_ROOM, _awaited
-from cenote.gateway.jobs.task_log import HEAD, TAIL, TaskLogText
-from cenote.gateway.quota import Quota
+from cenote.gateway.jobs.schedule import AT_LEAST, fits, room, tasks_on
+from cenote.gateway.values.quota import Quota
 from cenote.jobs import Job, Jobs
-from cenote_worker.job_rules import MAX_CONCURRENCY
 
 NEED = {Quota.RUNTIMES: 1, Quota.MEMORY: 10}
 
@@ -99,8 +99,8 @@ def test_a_log_that_is_too_long() -> None:
     )
 
 
-def failure(kind: str) -> Failure:
-    return Failure(type=kind, message="[Errno 5] oops", reason="platform", stage="platform")
+def failure(kind: str) -> TaskFailure:
+    return TaskFailure(type=kind, message="[Errno 5] oops", reason="platform", stage="platform")
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ from typing import Any
 import pytest
 from tests.waiting import until_async
 
-from cenote.gateway.database import Database
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs import runner
 from cenote.gateway.jobs.ledger import JobLedger
-from cenote.gateway.jobs.table import Jobs
-from cenote.gateway.jobs.tasks import Tasks
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.jobs.tables import JobTable, TaskTable
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants
 from cenote_proto.v1 import job_pb2
 from cenote_security.ids import JobId, new_job_id
 
@@ -49,9 +48,11 @@ class Endless:
 
 def submitted(database: Database, definition: job_pb2.JobDefinition, tasks: int = 2) -> JobId:
     owner, job = Tenants(database).create("acme").id, new_job_id()
-    Jobs(database).begin(owner, job, definition.SerializeToString())
-    Tasks(database).add(job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in range(1, tasks + 1)])
-    return Jobs(database).complete(owner, job, name="", key="", digest="").id
+    JobTable(database).begin(owner, job, definition.SerializeToString())
+    TaskTable(database).add(
+        job, 1, [job_pb2.JobTask(id=str(number), code="1") for number in range(1, tasks + 1)]
+    )
+    return JobTable(database).complete(owner, job, name="", key="", digest="").id
 
 
 def states(database: Database, job: JobId) -> list[str]:
@@ -62,7 +63,7 @@ def states(database: Database, job: JobId) -> list[str]:
 @pytest.fixture
 def working(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A database, a job in it with both of its tasks about to be under way, and who works on it."""
-    monkeypatch.setattr(runner, "Attempt", Endless)
+    monkeypatch.setattr(runner, "TaskAttempt", Endless)
     with Database(tmp_path / "gateway.db") as database:
         definition = job_pb2.JobDefinition(concurrency=2, attempts=1)
         job = submitted(database, definition)
@@ -94,20 +95,20 @@ def test_a_wish_to_cancel(working: Any) -> None:
     async def cancelled() -> None:
         carrying = asyncio.create_task(work.carry_out())
         await until_async(lambda: states(database, job) == ["running", "running"])
-        row = Jobs(database).of_all(job)
-        Jobs(database).cancel(row.tenant, job)
+        row = JobTable(database).of_all(job)
+        JobTable(database).cancel(row.tenant, job)
         await carrying
 
     asyncio.run(cancelled())
     assert ["cancelled", "cancelled"] == states(database, job)
-    assert "cancelled" == Jobs(database).of_all(job).state
+    assert "cancelled" == JobTable(database).of_all(job).state
 
 
 def test_as_many_tasks_are_under_way_as_machines_have_room_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More than sixteen where there are machines for it, and more still when another one joins."""
-    monkeypatch.setattr(runner, "Attempt", Endless)
+    monkeypatch.setattr(runner, "TaskAttempt", Endless)
     monkeypatch.setattr(runner, "COUNT_EVERY", 0.05)
     places = [20]
 
@@ -129,8 +130,8 @@ def test_as_many_tasks_are_under_way_as_machines_have_room_for(
             await until_async(lambda: under_way() == 20)
             places[0] = 100
             await until_async(lambda: under_way() == 30)  # as the job says
-            row = Jobs(database).of_all(job)
-            Jobs(database).cancel(row.tenant, job)
+            row = JobTable(database).of_all(job)
+            JobTable(database).cancel(row.tenant, job)
             await carrying
 
         asyncio.run(carried_out())

@@ -14,11 +14,12 @@ from tests.processes import kill
 from tests.waiting import until
 
 import cenote
-from cenote.gateway.orchestrators import processes
-from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess
+from cenote.gateway.work import processes
+from cenote.gateway.work.process_unsafe import OrchestratorProcess
 from cenote.jobs import BadTasksError, Job, ModelSpec, TaskResult
-from cenote.jobs.terms import JobTerms
+from cenote.jobs.client import JobTerms
 from cenote.team import Budget
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import (
     NotAuthenticatedError,
     QuotaExceededError,
@@ -27,7 +28,6 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
-from cenote_security.scopes import Scope
 
 SLOW = "import time\nfor _ in range(200): time.sleep(0.01)\n"
 """Takes two seconds, and longer on a machine that is busy or stood still: tests do something meanwhile."""
@@ -156,7 +156,7 @@ def test_the_process_is_killed(studio: Studio) -> None:
 
 def test_a_process_that_never_gets_any_further(studio: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its successors are tried on, more and more seldom, and meanwhile it is said why nothing begins."""
-    monkeypatch.setattr("cenote.gateway.orchestrators.processes.MAX_FAILURES", 1)
+    monkeypatch.setattr("cenote.gateway.work.processes.MAX_FAILURES", 1)
     spawn, ended = processes.spawn, list[OrchestratorProcess]()
 
     def first_ends_at_once(*given: Any) -> OrchestratorProcess:

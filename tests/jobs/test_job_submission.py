@@ -15,15 +15,15 @@ from tests.jobs.workshop import BARE
 from tests.orchestrator.studio import Scripts, Studio
 from tests.waiting import until
 
+from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.audit.folder import log_files
-from cenote.gateway.audit.selection import Selection, selected
+from cenote.gateway.audit.reader import EntrySelection, selected
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs.registry import KEPT, JobRegistry
-from cenote.gateway.jobs.table import JobRow
-from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Quota
-from cenote.gateway.registry import Registry
-from cenote.jobs import limits
+from cenote.gateway.jobs.tables import JobRow
+from cenote.gateway.values.principal import Principal
+from cenote.gateway.values.quota import Quota
+from cenote.jobs import checks
 from cenote_proto.v1 import job_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceStub
 from cenote_security.errors import QuotaExceededError, RejectedError, UnknownEntryError, UsageError
@@ -153,7 +153,7 @@ class Desk:
 
     def __init__(self, world: World) -> None:
         self.now = 1_000.0
-        runtimes = Registry(world.stores, world.nodes)
+        runtimes = RuntimeRegistry(world.stores, world.nodes)
         self.nobody = Nobody()
         self.jobs = JobRegistry(world.stores, world.state, runtimes, self.nobody, clock=lambda: self.now)
         user = world.user("acme", ["jobs"])
@@ -279,6 +279,7 @@ def test_a_client_that_is_gone_when_all_has_come(desk: Desk) -> None:
 
 def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """And too many bytes of them; at the bound all is well."""
+    assert checks.MAX_TASK < checks.MAX_INPUT
     monkeypatch.setattr("cenote.jobs.checks.MAX_TASKS", 2)
     assert desk.submit()
     made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
@@ -288,7 +289,6 @@ def test_too_many_tasks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     made = desk.jobs.begin(desk.principal, job_pb2.JobHead())
     with pytest.raises(UsageError, match="share larger data"):
         desk.jobs.add(made, tasks("1").tasks.tasks)
-    assert limits.MAX_TASK < limits.MAX_INPUT
 
 
 def test_kept_for_a_while(desk: Desk) -> None:
@@ -315,7 +315,7 @@ def test_what_is_on_record(desk: Desk, tmp_path: Path) -> None:
         if ask == desk.jobs.cancel:
             desk.jobs.retry(desk.principal, job_pb2.RetryRequest(job=job))
     files = log_files(tmp_path / "state" / "audit")
-    events = [entry.event for entry in selected(files, Selection())]
+    events = [entry.event for entry in selected(files, EntrySelection())]
     done = [event.facts["action"] for event in events if event.kind == "access"]
     assert ["job.submit", "job.cancel", "job.retry", "job.delete"] == done
     assert {desk.principal.tenant} == {event.tenant for event in events if event.kind in ("access", "token")}

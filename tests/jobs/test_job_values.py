@@ -13,10 +13,10 @@ from tests.jobs.workshop import BARE
 from tests.orchestrator.studio import Scripts, Studio
 from tests.waiting import until
 
-from cenote.gateway import server
-from cenote.gateway.jobs.values import JobValues
-from cenote.gateway.orchestrators.processes import ProcessOrchestrators
-from cenote.runtime.remote import jobs
+from cenote.gateway.api import server
+from cenote.gateway.jobs.service import SharedJobValues
+from cenote.gateway.work.processes import ProcessOrchestrators
+from cenote.runtime.remote import job_client
 from cenote.runtime.remote.address import token_file
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
@@ -27,7 +27,7 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
     """A platform whose jobs wait for ever for somebody who works on them."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr(ProcessOrchestrators, "ensure", lambda _self, _work: None)
-    monkeypatch.setattr(server, "JobValues", partial(JobValues, every=0.05))
+    monkeypatch.setattr(server, "SharedJobValues", partial(SharedJobValues, every=0.05))
     models = Scripts()
     with models:
         studio = Studio(tmp_path / "state", models).open()
@@ -38,7 +38,7 @@ def idle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Studio]:
 @pytest.mark.slow
 def test_values_are_kept_for_as_long_as_a_job_waits(idle: Studio, monkeypatch: pytest.MonkeyPatch) -> None:
     """Their client has left them for a minute; the platform has each for an hour more, again and again."""
-    monkeypatch.setattr(jobs, "SECONDS_KEPT", 60.0)
+    monkeypatch.setattr(job_client, "SECONDS_KEPT", 60.0)
     platform = idle.connect()
     with platform.runtime("source", sandbox=BARE) as runtime:
         runtime.execute("rows = [1, 2]")

@@ -7,8 +7,8 @@ from tests.jobs.workshop import BARE, runners, someone
 from tests.orchestrator.studio import Scripts, Studio
 from tests.waiting import until
 
-from cenote.gateway.jobs.works import JobWorks
-from cenote.gateway.orchestrators.places import PROCESS, Places, Share, share_of
+from cenote.gateway.jobs.tables import JobWorkload
+from cenote.gateway.work.worker_slots import PROCESS, SlotLimits, WorkerSlots, share_of
 from cenote_security.ids import TenantId
 
 ACME, RIVAL = TenantId("acme"), TenantId("rival")
@@ -24,7 +24,7 @@ class Clock:
 
 def test_a_tenants_share_and_who_is_next() -> None:
     """One past a tenant's share waits, whoever else has nothing; a newcomer is next behind it."""
-    places = Places(Share(at_once=3, of_one_tenant=2))
+    places = WorkerSlots(SlotLimits(at_once=3, of_one_tenant=2))
     assert [["a"], ["b"], []] == [places.ask(work, ACME) for work in "abc"]
     assert ["x"] == places.ask("x", RIVAL)
     assert [] == places.ask("y", RIVAL)
@@ -37,7 +37,7 @@ def test_a_tenants_share_and_who_is_next() -> None:
 def test_what_was_long_enough_is_asked_to_make_room() -> None:
     """Once its time is over, and only while somebody waits; it may come back, behind those."""
     clock = Clock()
-    places = Places(Share(at_once=1, of_one_tenant=1), slice=60.0, clock=clock)
+    places = WorkerSlots(SlotLimits(at_once=1, of_one_tenant=1), slice=60.0, clock=clock)
     places.ask("a", ACME)
     clock.now = 100.0
     assert None is places.overstaying
@@ -75,7 +75,7 @@ def test_as_many_at_once_as_there_is_memory_for(memory: int, at_once: int, of_on
 
 def test_withdrawn_while_it_waits() -> None:
     """Nobody gets a place for it."""
-    places = Places(Share(at_once=1, of_one_tenant=1))
+    places = WorkerSlots(SlotLimits(at_once=1, of_one_tenant=1))
     places.ask("a", ACME)
     places.ask("b", ACME)
     assert [] == places.leave("b")
@@ -89,9 +89,11 @@ def test_a_long_job_makes_room_for_another_tenants(
     """With one process for all, a job that has had its time ends the task that it is at and lets the other one be
     done, and goes on then: nothing of it is done twice.
     """
-    monkeypatch.setattr(JobWorks, "share", Share(at_once=1, of_one_tenant=1))
-    monkeypatch.setattr("cenote.gateway.orchestrators.processes.LOOK_EVERY", 0.05)
-    monkeypatch.setattr(Places.__init__, "__kwdefaults__", {**Places.__init__.__kwdefaults__, "slice": 0.0})
+    monkeypatch.setattr(JobWorkload, "share", SlotLimits(at_once=1, of_one_tenant=1))
+    monkeypatch.setattr("cenote.gateway.work.processes.LOOK_EVERY", 0.05)
+    monkeypatch.setattr(
+        WorkerSlots.__init__, "__kwdefaults__", {**WorkerSlots.__init__.__kwdefaults__, "slice": 0.0}
+    )
     folder = tmp_path_factory.mktemp("places")
     monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
     with Scripts() as models:

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.gateway.jobs.schedule import FIRST_PAUSE, MAX_LOSSES, Schedule, Standing, Verdict, lost
-from cenote_worker.job_rules import JobRules
+from cenote.gateway.jobs.rules import JobRules
+from cenote.gateway.jobs.schedule import FIRST_PAUSE, MAX_LOSSES, PendingTask, Schedule, Verdict, lost
 
 
-def tasks(count: int) -> list[Standing]:
-    return [Standing(position=position) for position in range(1, count + 1)]
+def tasks(count: int) -> list[PendingTask]:
+    return [PendingTask(position=position) for position in range(1, count + 1)]
 
 
 def begun(schedule: Schedule, now: float = 0.0, room: int = 100) -> list[int]:
@@ -54,7 +54,7 @@ def test_no_room_is_no_failure() -> None:
     now = 0.0
     for pause in (FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE):
         assert [1] == begun(schedule, now)
-        assert Standing(position=1) == schedule.ended(1, "crowded", now)
+        assert PendingTask(position=1) == schedule.ended(1, "crowded", now)
         assert ([], now + pause) == (begun(schedule, now), schedule.next_at(now))
         now += pause
     assert [] == begun(schedule, now, room=0)
@@ -64,12 +64,12 @@ def test_no_room_is_no_failure() -> None:
 @pytest.mark.parametrize("losses", [MAX_LOSSES - 2, MAX_LOSSES - 1])
 def test_a_task_that_is_lost_again_and_again(losses: int) -> None:
     """It does not use up its attempts, and is given up in the end."""
-    before = Standing(position=1, tries=1, losses=losses)
+    before = PendingTask(position=1, tries=1, losses=losses)
     after = lost(before, 5.0)
     if losses == MAX_LOSSES - 1:
         assert None is after
     else:
-        assert Standing(position=1, tries=1, losses=losses + 1, due=5.0) == after
+        assert PendingTask(position=1, tries=1, losses=losses + 1, due=5.0) == after
 
 
 def test_what_was_withdrawn_does_not_begin() -> None:
@@ -87,8 +87,8 @@ class Store:
     """What is on the disk, as the ledger keeps it."""
 
     rules: JobRules
-    waiting: dict[int, Standing]
-    running: dict[int, Standing] = field(default_factory=dict)
+    waiting: dict[int, PendingTask]
+    running: dict[int, PendingTask] = field(default_factory=dict)
     over: dict[int, str] = field(default_factory=dict)
     begun: int = 0
 
@@ -99,7 +99,7 @@ class Store:
         self.running = {}
         return Schedule(self.rules, self.waiting.values())
 
-    def put(self, position: int, after: Standing | None, verdict: str) -> None:
+    def put(self, position: int, after: PendingTask | None, verdict: str) -> None:
         if after is not None:
             self.waiting[position] = after
         else:

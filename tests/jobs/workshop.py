@@ -5,13 +5,12 @@ from __future__ import annotations
 from tests.orchestrator.studio import Studio
 
 import cenote
-from cenote.gateway.database import Database
-from cenote.gateway.quota import Quota
-from cenote.gateway.quota_book import QuotaBook
-from cenote.gateway.tenants import Tenants
-from cenote.gateway.tokens import Tokens
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.quotas import QuotaBook
+from cenote.gateway.store.tenants import Tenants, Tokens
+from cenote.gateway.values.quota import Quota
+from cenote_security.auth.tokens import Scope
 from cenote_security.policy import SandboxPolicy
-from cenote_security.scopes import Scope
 
 BARE = SandboxPolicy(preload=(), memory="256MiB")
 

@@ -15,12 +15,12 @@ from tests.descriptors import MEMORY, opened
 from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.cluster.kept_references import KeptReferences
-from cenote_worker.content import Content
-from cenote_worker.keeper.client import KeeperClient, Kept, connect, ensure_keeper
-from cenote_worker.keeper.message import MAX_AWAITED, MAX_RECORD, Message, Operation
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import Origin
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, StoredEntry, connect, ensure_store
+from cenote_worker.descriptor_store.message import MAX_AWAITED, MAX_RECORD, StoreMessage, StoreOperation
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.node.references import NodeReferences
+from cenote_worker.serving.references import ReferenceOrigin
+from cenote_worker.transport.content import Content
 
 OWN = f"{MEMORY}test"
 """What `memory` makes: other descriptors of this process come and go."""
@@ -32,9 +32,9 @@ MORE = 3 * MAX_AWAITED
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "keeper"
-    ensure_keeper(place)
+    ensure_store(place)
     yield place
-    client = KeeperClient(place)
+    client = DescriptorStoreClient(place)
     client.shut_down()
 
 
@@ -62,7 +62,7 @@ def in_time(work: threading.Thread) -> bool:
 
 def test_who_tells_much_does_not_wait(folder: Path, stopped: int) -> None:
     """More than a socket takes, too. All of it is there when the keeper goes on, and the newest of each key."""
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
 
     def tell() -> None:
         for number in range(MORE):
@@ -92,7 +92,7 @@ def test_who_finds_no_thread_for_it_is_told_so(
     folder: Path, stopped: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And goes on when there is one: what was told until then has arrived."""
-    client = KeeperClient(folder, answer=0.1)
+    client = DescriptorStoreClient(folder, answer=0.1)
 
     def no_thread(_thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
@@ -114,7 +114,7 @@ def test_who_finds_no_thread_for_it_is_told_so(
 
 def test_who_settles_has_nothing_waiting(folder: Path) -> None:
     """However much is told, it takes no descriptors of this process: whoever fills a new keeper has thousands."""
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
     client.put_soon("a/0", b"")
     client.settle()
     kept = memory(b"")
@@ -130,7 +130,7 @@ def test_who_settles_has_nothing_waiting(folder: Path) -> None:
 
 def test_what_is_too_much_for_a_socket_waits_elsewhere(folder: Path, stopped: int) -> None:
     """By its bytes, which fill a socket before its messages do."""
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
     for number in range(8):
         client.put_soon(f"a/{number}", bytes(MAX_RECORD))
     os.kill(stopped, signal.SIGCONT)
@@ -143,17 +143,17 @@ def test_who_asks_is_told_that_it_hangs(folder: Path, stopped: int) -> None:
     """After a while the first time, and then at once; it holds up nobody who only tells. Its answer comes late, and
     is no answer to the next question.
     """
-    client = KeeperClient(folder, answer=0.2)
+    client = DescriptorStoreClient(folder, answer=0.2)
     client.put_soon("a", b"told")
     for _ in range(3):
         with pytest.raises(UnavailableError, match="does not answer"):
             client.get("a")
-    asking = KeeperClient(folder, answer=PATIENCE)
+    asking = DescriptorStoreClient(folder, answer=PATIENCE)
     late: list[object] = []
     waiting = threading.Thread(target=lambda: late.append(asking.get("a")), daemon=True)
     waiting.start()
     assert in_time(threading.Thread(target=asking.put_soon, args=("b", b"told"), daemon=True))
-    impatient = KeeperClient(folder, answer=0.1)
+    impatient = DescriptorStoreClient(folder, answer=0.1)
     with pytest.raises(UnavailableError, match="does not answer"):
         impatient.keys()
     assert in_time(threading.Thread(target=lambda: [_refused(impatient) for _ in range(10_000)], daemon=True))
@@ -167,11 +167,11 @@ def test_who_asks_is_told_that_it_hangs(folder: Path, stopped: int) -> None:
         each.close()
 
 
-def _refused(client: KeeperClient) -> bool:
+def _refused(client: DescriptorStoreClient) -> bool:
     return _got(client, "a") is None
 
 
-def _got(client: KeeperClient, key: str) -> Kept | None:
+def _got(client: DescriptorStoreClient, key: str) -> StoredEntry | None:
     """None from a keeper that takes longer than the client waits: as this machine may."""
     with suppress(UnavailableError):
         kept = client.get(key)
@@ -180,7 +180,7 @@ def _got(client: KeeperClient, key: str) -> Kept | None:
     return None
 
 
-def _keys(client: KeeperClient) -> list[str]:
+def _keys(client: DescriptorStoreClient) -> list[str]:
     """None likewise."""
     with suppress(UnavailableError):
         return client.keys()
@@ -193,7 +193,7 @@ def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
     told, go_on = os.pipe(), os.pipe()
     child = os.fork()
     if not child:
-        client = KeeperClient(folder)
+        client = DescriptorStoreClient(folder)
         client.put_soon("a", b"answered")
         os.write(told[1], b"x")
         os.read(go_on[0], 1)
@@ -202,17 +202,17 @@ def test_all_that_a_killed_process_has_told_is_there(folder: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     os.read(told[0], 1)
     with connect(folder) as line:  # so the keeper has answered the child
-        Message(kind=Operation.GET, key="a").send(line)
-        assert b"answered" == getattr(Message.receive(line), "record", None)
+        StoreMessage(kind=StoreOperation.GET, key="a").send(line)
+        assert b"answered" == getattr(StoreMessage.receive(line), "record", None)
     os.kill(keeper, signal.SIGSTOP)
     try:
         os.write(go_on[1], b"x")
         os.waitpid(child, 0)
         line = connect(folder)
-        Message(kind=Operation.LIST, key="b/").send(line)
+        StoreMessage(kind=StoreOperation.LIST, key="b/").send(line)
     finally:
         os.kill(keeper, signal.SIGCONT)
-    answer = Message.receive(line)
+    answer = StoreMessage.receive(line)
     for each in (*told, *go_on, line.detach()):
         os.close(each)
     assert answer is not None
@@ -223,12 +223,12 @@ def test_what_was_told_to_one_that_is_killed_goes_with_it(
     folder: Path, stopped: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What waited for it, too; whoever tells goes on with the next, which is filled by others."""
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
     for number in range(MORE):
         client.put_soon(f"a/{number}", b"")
     os.kill(stopped, signal.SIGKILL)
     until(lambda: "for want of a keeper" in caplog.text)
-    ensure_keeper(folder)
+    ensure_store(folder)
     client.put_soon("b", b"")
     assert ["b"] == client.keys()
     client.close()
@@ -236,11 +236,11 @@ def test_what_was_told_to_one_that_is_killed_goes_with_it(
 
 def test_a_shared_value_is_not_looked_for_at_once(folder: Path) -> None:
     """Who serves all others asks apart then, where nobody waits for it."""
-    references = KeptReferences(KeeperClient(folder), "n", 1 << 20)
+    references = NodeReferences(DescriptorStoreClient(folder), "n", 1 << 20)
     record = references.put(
         Content(size=3, count=1, inline=b"abc"),
         VariableInfo(name="", type="bytes", size=3),
-        Origin(tenant="t", runtime="r", step=1),
+        ReferenceOrigin(tenant="t", runtime="r", step=1),
         holder="h",
         lease=60,
     )
@@ -254,7 +254,7 @@ def test_a_shared_value_is_not_looked_for_at_once(folder: Path) -> None:
     until(lambda: _here(references, record.id))
 
 
-def _here(references: KeptReferences, reference: str) -> bool:
+def _here(references: NodeReferences, reference: str) -> bool:
     content = references.content_here(reference, "t")
     if content is not None:
         content.close()

@@ -20,24 +20,38 @@ from tests.processes import parent_of
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError, UsageError
-from cenote_worker.keeper import daemon, watch
-from cenote_worker.keeper.client import NOBODY, RETURN_SECONDS, KeeperClient, connect, ensure_keeper
-from cenote_worker.keeper.message import MAX_DESCRIPTORS, MAX_KEY, MAX_RECORD, Message, Operation, Status
-from cenote_worker.keeper.watch import KeeperWatch
+from cenote_worker.descriptor_store import client as watch
+from cenote_worker.descriptor_store import daemon
+from cenote_worker.descriptor_store.client import (
+    NOBODY,
+    RETURN_SECONDS,
+    DescriptorStoreClient,
+    DescriptorStoreWatch,
+    connect,
+    ensure_store,
+)
+from cenote_worker.descriptor_store.message import (
+    MAX_DESCRIPTORS,
+    MAX_KEY,
+    MAX_RECORD,
+    StoreMessage,
+    StoreOperation,
+    StoreStatus,
+)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / ("a folder whose name alone is too long for the address of a socket" * 2) / "keeper"
     place.parent.mkdir()
-    ensure_keeper(place)
+    ensure_store(place)
     yield place
-    KeeperClient(place).shut_down()
+    DescriptorStoreClient(place).shut_down()
 
 
 @pytest.fixture
-def keeper(folder: Path) -> Iterator[KeeperClient]:
-    client = KeeperClient(folder)
+def keeper(folder: Path) -> Iterator[DescriptorStoreClient]:
+    client = DescriptorStoreClient(folder)
     yield client
     client.close()
 
@@ -57,7 +71,7 @@ def memory(text: bytes) -> int:
 def lingering(place: Path, **terms: float) -> socket.socket:
     """A line to a keeper that does not linger for long: it may end before anybody comes, and is started once more."""
     while True:
-        ensure_keeper(place, **terms)
+        ensure_store(place, **terms)
         with suppress(*NOBODY):
             return connect(place)
 
@@ -67,10 +81,10 @@ def ended(pid: int) -> int:
     return os.pidfd_open(pid)
 
 
-def watched(folder: Path) -> tuple[KeeperWatch, threading.Thread]:
+def watched(folder: Path) -> tuple[DescriptorStoreWatch, threading.Thread]:
     """With the thread that watches."""
     before = set(threading.enumerate())
-    watching = KeeperWatch(folder)
+    watching = DescriptorStoreWatch(folder)
     begun = set(threading.enumerate()) - before
     (thread,) = (one for one in begun if one.name == "cenote-keeper-watch")
     return watching, thread
@@ -82,7 +96,7 @@ def wait_readable(descriptor: int) -> None:
     assert poll.poll(PATIENCE * 1000)
 
 
-def test_what_was_put_is_got(keeper: KeeperClient) -> None:
+def test_what_was_put_is_got(keeper: DescriptorStoreClient) -> None:
     """A record and copies of the descriptors, as often as it is asked for; the putter's own may be closed."""
     mine = memory(b"kept")
     keeper.put("a", b"record", [mine])
@@ -100,14 +114,14 @@ def test_an_empty_message_is_no_end(folder: Path) -> None:
     """It is refused as any other that makes no sense, and the line goes on."""
     with connect(folder) as line:
         line.send(b"")
-        Message(kind=Operation.GET, key="a").send(line)
-        refused, answer = Message.receive(line), Message.receive(line)
+        StoreMessage(kind=StoreOperation.GET, key="a").send(line)
+        refused, answer = StoreMessage.receive(line), StoreMessage.receive(line)
     assert refused is not None
     assert answer is not None
-    assert (Status.REFUSED, Status.UNKNOWN) == (refused.kind, answer.kind)
+    assert (StoreStatus.REFUSED, StoreStatus.UNKNOWN) == (refused.kind, answer.kind)
 
 
-def test_what_was_dropped_is_let_go(keeper: KeeperClient) -> None:
+def test_what_was_dropped_is_let_go(keeper: DescriptorStoreClient) -> None:
     """Dropping and replacing close what was held: the other end of a pipe notices."""
     for let_go in (lambda: keeper.drop("a"), lambda: keeper.put("a", b"")):
         reading, writing = os.pipe()
@@ -128,20 +142,20 @@ def test_what_is_told_by_a_killed_process_is_there(folder: Path) -> None:
     os.kill(keeper, signal.SIGSTOP)
     child = os.fork()
     if not child:
-        KeeperClient(folder).put_soon("a", b"told", [memory(b"kept")])
+        DescriptorStoreClient(folder).put_soon("a", b"told", [memory(b"kept")])
         os.kill(os.getpid(), signal.SIGKILL)
     assert signal.SIGKILL == os.WTERMSIG(os.waitpid(child, 0)[1])
     with connect(folder) as line:
-        Message(kind=Operation.GET, key="a").send(line)
+        StoreMessage(kind=StoreOperation.GET, key="a").send(line)
         os.kill(keeper, signal.SIGCONT)
-        answer = Message.receive(line)
+        answer = StoreMessage.receive(line)
     assert answer is not None
     assert b"told" == answer.record
     assert b"kept" == os.pread(answer.descriptors[0], 10, 0)
     os.close(answer.descriptors[0])
 
 
-def test_who_tells_does_not_wait(folder: Path, keeper: KeeperClient) -> None:
+def test_who_tells_does_not_wait(folder: Path, keeper: DescriptorStoreClient) -> None:
     """For one answer; the next call takes it, and gets its own."""
     keeper.put("a", b"former")
     end = pid_of(folder)
@@ -154,7 +168,9 @@ def test_who_tells_does_not_wait(folder: Path, keeper: KeeperClient) -> None:
     assert (b"2", None) == (kept and kept.record, keeper.get("a"))
 
 
-def test_a_refusal_of_what_was_told_is_logged(keeper: KeeperClient, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_refusal_of_what_was_told_is_logged(
+    keeper: DescriptorStoreClient, caplog: pytest.LogCaptureFixture
+) -> None:
     """And is no answer to the next question."""
     keeper.put_soon("k" * (MAX_KEY + 1), b"")
     assert keeper.get("a") is None
@@ -163,19 +179,19 @@ def test_a_refusal_of_what_was_told_is_logged(keeper: KeeperClient, caplog: pyte
 
 def test_who_has_told_a_killed_keeper_goes_on_with_the_next(folder: Path) -> None:
     """What was told goes with the former, as all that it held."""
-    client = KeeperClient(folder, RETURN_SECONDS)
+    client = DescriptorStoreClient(folder, RETURN_SECONDS)
     client.put_soon("a", b"")
     end = ended(former := pid_of(folder))
     os.kill(former, signal.SIGKILL)
     wait_readable(end)
     os.close(end)
-    ensure_keeper(folder)
+    ensure_store(folder)
     client.put_soon("b", b"")
     assert ["b"] == client.keys()
     client.close()
 
 
-def test_keys_are_listed_by_their_beginning(keeper: KeeperClient) -> None:
+def test_keys_are_listed_by_their_beginning(keeper: DescriptorStoreClient) -> None:
     """In order, also when they are more than fit into one message."""
     names = [f"many/{number:05}/{'x' * 200}" for number in range(1500)]
     for name in names:
@@ -190,11 +206,11 @@ def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyP
     """Half of the descriptors and of the entries, however small the values; what is let go may be had again."""
     monkeypatch.setattr(daemon, "MAX_ENTRIES", 20)
     ours, theirs = socket.socketpair()
-    keeper = daemon.Keeper(listener=ours, linger=1, abandoned=1, table=8)
+    keeper = daemon.DescriptorStore(listener=ours, linger=1, abandoned=1, table=8)
 
     def fits(key: str, descriptors: int = 0) -> bool:
         held = [os.dup(theirs.fileno()) for _ in range(descriptors)]
-        return keeper._put(Message(kind=1, key=key, descriptors=held)).kind == Status.DONE
+        return keeper._put(StoreMessage(kind=1, key=key, descriptors=held)).kind == StoreStatus.DONE
 
     assert all(fits(key, 1) for key in ("value/t/1", "spilled/t/2", "runtime/r/injection/1", "value/t/3"))
     assert not fits("value/t/4", 1)
@@ -211,7 +227,7 @@ def test_what_tenants_share_leaves_room_for_runtimes(monkeypatch: pytest.MonkeyP
     theirs.close()
 
 
-def test_entries_are_bounded(keeper: KeeperClient) -> None:
+def test_entries_are_bounded(keeper: DescriptorStoreClient) -> None:
     """At each limit, and one past it; what is refused changes nothing."""
     keeper.put("k" * MAX_KEY, b"r" * MAX_RECORD)
     with pytest.raises(UnavailableError, match="no room"):
@@ -231,17 +247,19 @@ def test_entries_are_bounded(keeper: KeeperClient) -> None:
 
 
 @pytest.mark.parametrize("packet", [b"\x01", b"\x01\xff\xffkey", b"\x63\x00\x00", b"\x01\x01\x00\xff"])
-def test_nonsense_is_refused_and_nothing_ends(folder: Path, keeper: KeeperClient, packet: bytes) -> None:
+def test_nonsense_is_refused_and_nothing_ends(
+    folder: Path, keeper: DescriptorStoreClient, packet: bytes
+) -> None:
     """A client with a mistake gets an answer; the others are not disturbed."""
     with connect(folder) as line:
         line.send(packet)
-        answer = Message.receive(line)
+        answer = StoreMessage.receive(line)
     assert answer is not None
-    assert Status.REFUSED == answer.kind
+    assert StoreStatus.REFUSED == answer.kind
     keeper.put("a", b"still here")
 
 
-def test_many_threads_share_a_client(keeper: KeeperClient) -> None:
+def test_many_threads_share_a_client(keeper: DescriptorStoreClient) -> None:
     """Each gets the answer to its own question."""
     wrong: list[int] = []
 
@@ -263,7 +281,7 @@ def test_many_threads_share_a_client(keeper: KeeperClient) -> None:
 def test_one_keeper_serves_a_folder(folder: Path) -> None:
     """Starting another is no mistake, and starts none; it belongs to no process."""
     first = pid_of(folder)
-    ensure_keeper(folder)
+    ensure_store(folder)
     assert first == pid_of(folder)
     assert os.getpid() not in (parent := parent_of(first), os.getsid(first)), parent
 
@@ -295,7 +313,7 @@ def test_a_client_that_cannot_be_watched_is_none() -> None:
         listener.listen()
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
             line.connect(listener.getsockname())
-            keeper = daemon.Keeper(listener=listener, linger=0.0, abandoned=0.0, table=100)
+            keeper = daemon.DescriptorStore(listener=listener, linger=0.0, abandoned=0.0, table=100)
             keeper._attend(selector, listener)
             assert b"" == line.recv(1)
             assert not keeper._clients
@@ -304,7 +322,7 @@ def test_a_client_that_cannot_be_watched_is_none() -> None:
 def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
     """What it holds ends with it: nobody is left who could go on with it."""
     place = tmp_path / "keeper"
-    client = KeeperClient(place)
+    client = DescriptorStoreClient(place)
     reader, writer = os.pipe2(os.O_CLOEXEC)
     with lingering(place, linger=0.5, abandoned=0.5):
         client.put("a", b"", [writer])
@@ -319,7 +337,7 @@ def test_an_abandoned_keeper_ends(tmp_path: Path) -> None:
 def test_a_keeper_with_an_entry_stays(tmp_path: Path) -> None:
     """What was put has nobody else."""
     place = tmp_path / "keeper"
-    client = KeeperClient(place)
+    client = DescriptorStoreClient(place)
     with lingering(place, linger=0.5):
         client.put("a", b"")
     end = ended(pid_of(place))
@@ -337,31 +355,31 @@ def test_a_folder_that_is_open_to_others_is_refused(tmp_path: Path) -> None:
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
     with pytest.raises(UsageError, match="0700"):
-        ensure_keeper(place)
+        ensure_store(place)
 
 
 def test_a_client_without_a_keeper_says_so(tmp_path: Path) -> None:
     """It does not wait, and goes on once there is one."""
     place = tmp_path / "keeper"
     place.mkdir(mode=0o700)
-    client = KeeperClient(place)
+    client = DescriptorStoreClient(place)
     with pytest.raises(UnavailableError, match="keeper"):
         client.get("a")
-    ensure_keeper(place)
+    ensure_store(place)
     assert client.get("a") is None
     client.shut_down()
 
 
 def test_a_keeper_that_was_killed_is_replaced_and_filled(folder: Path) -> None:
     """Whoever watches starts another and puts everything again."""
-    client = KeeperClient(folder)
+    client = DescriptorStoreClient(folder)
     filled = threading.Event()
 
     def refill() -> None:
         client.put("a", b"again")
         filled.set()
 
-    watching = KeeperWatch(folder)
+    watching = DescriptorStoreWatch(folder)
     watching.add(refill)
     client.put("a", b"first")
     former = pid_of(folder)
@@ -377,14 +395,14 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until one can be, and whatever could not be put there is put later: a machine may have memory again by then."""
-    monkeypatch.setattr(watch, "AGAIN", 0.01)
+    monkeypatch.setattr(watch, "FIRST_PAUSE", 0.01)
     began, starts, puts = threading.Event(), [], []
 
     def start(folder: Path) -> None:
         starts.append(folder)
         if len(starts) == 1:
             raise OSError(errno.ENOMEM, "no memory")
-        ensure_keeper(folder)
+        ensure_store(folder)
 
     def refill() -> None:
         puts.append(1)
@@ -394,7 +412,7 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
 
     watching, thread = watched(folder)
     watching.add(refill)
-    monkeypatch.setattr(watch, "ensure_keeper", start)
+    monkeypatch.setattr(watch, "ensure_store", start)
     os.kill(pid_of(folder), signal.SIGKILL)
     assert began.wait(PATIENCE)
     assert 2 == len(starts)
@@ -405,7 +423,7 @@ def test_a_watch_goes_on_where_no_keeper_can_be_started(
 
 def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) -> None:
     """A runtime that is made just then is made."""
-    client, answered = KeeperClient(folder, PATIENCE), threading.Event()
+    client, answered = DescriptorStoreClient(folder, PATIENCE), threading.Event()
 
     def put() -> None:
         client.put("a", b"record")
@@ -419,7 +437,7 @@ def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) ->
     asking.start()
     asking.join(0.2)
     assert (True, False) == (asking.is_alive(), answered.is_set())
-    ensure_keeper(folder)
+    ensure_store(folder)
     asking.join(PATIENCE)
     assert answered.is_set()
     client.close()
@@ -427,7 +445,7 @@ def test_who_asks_while_a_keeper_is_replaced_waits_for_the_next(folder: Path) ->
 
 def test_who_has_left_a_watch_puts_nothing_any_more(folder: Path) -> None:
     """To leave waits for what is being put: else it would be there for ever, put behind its end."""
-    client, leaver = KeeperClient(folder), KeeperClient(folder, PATIENCE)
+    client, leaver = DescriptorStoreClient(folder), DescriptorStoreClient(folder, PATIENCE)
     reached, go_on, left = threading.Event(), threading.Event(), threading.Event()
 
     def refill() -> None:
@@ -465,10 +483,10 @@ def test_a_watch_that_is_closed_while_a_keeper_is_replaced_ends(
     def start_in_a_while(folder: Path) -> None:
         starting.set()
         go_on.wait(PATIENCE)
-        ensure_keeper(folder)
+        ensure_store(folder)
 
     closed, thread = watched(folder)
-    monkeypatch.setattr(watch, "ensure_keeper", start_in_a_while)
+    monkeypatch.setattr(watch, "ensure_store", start_in_a_while)
     os.kill(pid_of(folder), signal.SIGKILL)
     assert starting.wait(PATIENCE)
     closed.close()

@@ -12,7 +12,7 @@ from typing import Self
 
 _SERVER = """
 import json, os, sys, traceback
-from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.jail.kernel import Kernel
 
 class Sink:
     def write(self, stream, text): printed[stream] += text

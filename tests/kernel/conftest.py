@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.in_jail.kernel import CellOutcome, Kernel
+from cenote_worker.jail.kernel import CellOutcome, Kernel
 
 Run = Callable[[str], CellOutcome]
 
@@ -65,7 +65,7 @@ class RecordingSink:
 
 _APART = """
 import builtins, json, os, sys
-from cenote_worker.in_jail.kernel import Kernel
+from cenote_worker.jail.kernel import Kernel
 
 class Sink:
     def __init__(self): self.text = {"stdout": "", "stderr": ""}

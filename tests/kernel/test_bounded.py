@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote_proto.scalars import utf8_text
-from cenote_worker.in_jail.bounded import bounded_repr, bounded_str, shorten, type_name
+from cenote_worker.jail.rendering.bounded_text import bounded_repr, bounded_str, shorten, type_name
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20) | st.binary(max_size=20),

@@ -4,7 +4,7 @@ import linecache
 
 import pytest
 
-from cenote_worker.in_jail.cells import CellCompiler
+from cenote_worker.jail.cells.source import CellCompiler
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import builtins
 
 import pytest
 
-from cenote_worker.in_jail.certain_failures import bound_names, certain_failures, parameters_of
+from cenote_worker.jail.cells.static_errors import bound_names, certain_failures, parameters_of
 
 
 def found(code, **names):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote_worker.in_jail.snapshots.costly_names import MANY, MOST, CostlyNames
+from cenote_worker.jail.snapshots.cost_forecast import MANY_ITEMS, MOST_CELLS_WITHOUT, CostlyNames
 
 CODE = "n = sum(map(len, many))"
 
@@ -20,8 +20,8 @@ def costly(value: object) -> CostlyNames:
 
 def test_those_behind_two_in_a_row() -> None:
     """Each time that one more is lost, they are twice as many; never more than the limit in a row."""
-    names = costly([None] * MANY)
-    for expected in (2, 4, 8, MOST, MOST):
+    names = costly([None] * MANY_ITEMS)
+    for expected in (2, 4, 8, MOST_CELLS_WITHOUT, MOST_CELLS_WITHOUT):
         foreseen = 0
         while names.foresees(CODE):
             foreseen += 1
@@ -32,14 +32,14 @@ def test_those_behind_two_in_a_row() -> None:
 @pytest.mark.parametrize("code", ["x = 1", "few + [2]", "manyfold", "x" * 20_001 + CODE])
 def test_other_cells_get_one(code: str) -> None:
     """They do not speak of it, or are too long to be looked through."""
-    names = costly([None] * MANY)
+    names = costly([None] * MANY_ITEMS)
     assert not names.foresees(code)
     assert names.foresees("print(many[0])")
 
 
 def test_one_that_was_kept_ends_it() -> None:
     """The next that is lost is a first one again."""
-    names = costly(dict.fromkeys(range(MANY)))
+    names = costly(dict.fromkeys(range(MANY_ITEMS)))
     while names.foresees(CODE):
         pass
     names.ran(CODE, lost=False)
@@ -47,7 +47,7 @@ def test_one_that_was_kept_ends_it() -> None:
     assert not names.foresees(CODE)
 
 
-@pytest.mark.parametrize("value", [[None] * (MANY - 1), "x" * MANY, bytearray(MANY), None])
+@pytest.mark.parametrize("value", [[None] * (MANY_ITEMS - 1), "x" * MANY_ITEMS, bytearray(MANY_ITEMS), None])
 def test_only_containers_of_many_objects_count(value: object) -> None:
     """At the limit, and one less."""
     assert not costly(value).foresees(CODE)
@@ -55,11 +55,11 @@ def test_only_containers_of_many_objects_count(value: object) -> None:
 
 def test_another_container_under_the_name_is_another() -> None:
     """It has cost nobody anything."""
-    namespace: dict[str, object] = {"many": [None] * MANY}
+    namespace: dict[str, object] = {"many": [None] * MANY_ITEMS}
     names = CostlyNames(namespace)
     for _ in range(2):
         names.ran(CODE, lost=True)
-    former, namespace["many"] = namespace["many"], [None] * MANY
+    former, namespace["many"] = namespace["many"], [None] * MANY_ITEMS
     assert not names.foresees(CODE)
     namespace["many"] = former
     assert names.foresees(CODE)

@@ -4,7 +4,7 @@ import base64
 
 import pytest
 
-from cenote_worker.in_jail.kernel import Kernel, KernelLimits
+from cenote_worker.jail.kernel import Kernel, KernelLimits
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -143,7 +143,7 @@ class TestFigures:
         pytest.importorskip("matplotlib")
         good(
             "import matplotlib\nimport matplotlib.pyplot as plt\n"
-            "plt.switch_backend('module://cenote_worker.in_jail.figure_backend')"
+            "plt.switch_backend('module://cenote_worker.jail.libraries.matplotlib_backend')"
         )
 
     def test_show_hands_over_the_figure(self, good, sink):

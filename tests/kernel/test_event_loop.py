@@ -63,7 +63,7 @@ def test_an_error_of_a_nested_run_is_the_cells(failing):
     error = failing("async def bad(): raise ValueError('inside')\nawait double(1)\nasyncio.run(bad())")
     assert "ValueError: inside" in error.traceback
     assert "async def bad(): raise ValueError" in error.traceback
-    assert "in_jail" not in error.traceback
+    assert "cenote_worker/jail" not in error.traceback
 
 
 def test_run_until_complete_between_cells_uses_the_same_loop(good):

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import pytest
 from tests.waiting import until
 
-from cenote_worker.in_jail.interrupts import result_of
+from cenote_worker.jail.process.cell_boundary import result_of
 
 INTERRUPT = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
 
@@ -144,7 +144,7 @@ def test_stops_a_nested_run_that_has_just_begun(failing, kernel):
 
 def test_stops_a_cell_whose_nested_run_has_just_ended(failing, monkeypatch):
     """There is nothing to cancel any more, which is no error of the cell's."""
-    monkeypatch.setattr("cenote_worker.in_jail.event_loop._PATIENCE", 0.01)
+    monkeypatch.setattr("cenote_worker.jail.cells.event_loop._PATIENCE", 0.01)
     code = (
         "import asyncio, os, signal, threading\nawait asyncio.sleep(0)\n"
         "over = threading.Event()\n"

@@ -7,7 +7,7 @@ import sys
 import pytest
 from tests.kernel.test_display import PNG
 
-from cenote_worker.in_jail.library_hooks import LibraryHooks
+from cenote_worker.jail.libraries.import_hooks import LibraryHooks
 
 
 @pytest.mark.parametrize(

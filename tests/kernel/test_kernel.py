@@ -8,7 +8,7 @@ import time
 import pytest
 from tests.waiting import PATIENCE
 
-from cenote_worker.in_jail.kernel import Kernel, KernelLimits
+from cenote_worker.jail.kernel import Kernel, KernelLimits
 
 
 class TestNamespace:

@@ -4,7 +4,7 @@ import gc
 import threading
 import weakref
 
-from cenote_worker.in_jail.output import BUFFERED_CHARS, OutputBuffer
+from cenote_worker.jail.output.streams import BUFFERED_CHARS, OutputBuffer
 
 
 def test_a_print_is_one_write(good, sink):

@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 from tests.waiting import PATIENCE
 
-from cenote_worker.in_jail import pacing
-from cenote_worker.in_jail.output import BUFFERED_CHARS, BURST, OutputBuffer
-from cenote_worker.in_jail.pacing import Pacer
+from cenote_worker.jail.output import streams
+from cenote_worker.jail.output.streams import BUFFERED_CHARS, BURST, OutputBuffer, Pacer
 
 
 def test_a_burst_of_lines_is_passed_on_together(good, sink):
@@ -85,9 +84,9 @@ def test_a_stopped_pacer_leaves_no_thread_of_the_kernel_s():
 def test_a_thread_that_waits_for_a_processor_is_waited_for(monkeypatch):
     """As on a busy machine, where each look takes long as well."""
     looks = iter([True] * 20)
-    monkeypatch.setattr(pacing, "_exists", lambda _path: next(looks, False))
-    monkeypatch.setattr(pacing, "_sleep", lambda _seconds: threading.Event().wait(0.01))
-    pacing._await_end(1)
+    monkeypatch.setattr(streams, "_exists", lambda _path: next(looks, False))
+    monkeypatch.setattr(streams, "_sleep", lambda _seconds: threading.Event().wait(0.01))
+    streams._await_end(1)
     assert next(looks, None) is None
 
 

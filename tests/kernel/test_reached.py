@@ -7,7 +7,7 @@ import ast
 import numpy as np
 import pytest
 
-from cenote_worker.in_jail.snapshots.reached import index_of, reached
+from cenote_worker.jail.snapshots.sweep_extent import index_of, reached
 
 PAGE = 4096
 ROWS = np.zeros((100, 10 * PAGE), dtype=np.int8)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.jail.cells.ipython_syntax import to_python
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_worker.in_jail.show import render
+from cenote_worker.jail.rendering.show import render
 
 ITEMS = [
     {"item_id": "1008292230", "name": "Wired headset", "price": 187.1, "available": True},

@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from cenote_worker.in_jail.output import OutputBuffer
-from cenote_worker.in_jail.streams import CellStream
+from cenote_worker.jail.output.streams import CellStream, OutputBuffer
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cenote_worker.in_jail.cells import CellCompiler
-from cenote_worker.in_jail.snapshots.sweeping_calls import LARGE, sweep_of
-from cenote_worker.in_jail.snapshots.sweeps import Part, Sorted, may_sweep, sweeps
+from cenote_worker.jail.cells.source import CellCompiler
+from cenote_worker.jail.snapshots.cost_forecast import LARGE, sweep_of
+from cenote_worker.jail.snapshots.sweep_syntax import Sorted, SweptPart, may_sweep, sweeps
 
 SWEEPING = {
     "a += 1": ("a",),
@@ -106,7 +106,7 @@ def test_whole_arrays_by_plain_statements(code: str) -> None:
 def test_parts_of_arrays(code: str) -> None:
     """How much is in a part is for whoever knows the array and the names in the index."""
     (part,) = sweeps(ast.parse(code).body)
-    assert isinstance(part, Part)
+    assert isinstance(part, SweptPart)
     assert PARTS[code] == (part.array, ast.unparse(part.index), set(part.names))
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cenote_worker.results import Span
+from cenote_worker.execution.results import Span
 
 
 def test_frames_of_the_user_with_their_lines(failing):
@@ -110,7 +110,7 @@ def test_nothing_of_the_kernel_shows(failing):
         "reply(1/0)",
         "input()",
     ):
-        assert "in_jail" not in failing(code).traceback
+        assert "cenote_worker/jail" not in failing(code).traceback
 
 
 def test_of_threads(good, sink):

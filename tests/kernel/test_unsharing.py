@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cenote_worker.in_jail.snapshots.unsharing import unshare
+from cenote_worker.jail.snapshots.cost_forecast import unshare
 
 ARRAYS = (
     np.array([1.5, -0.0, np.nan, np.inf]),

@@ -39,7 +39,7 @@ PUBLIC = [
         ".team",
     )
 ]
-JAILED = ["cenote_worker.in_jail.worker", "cenote_worker.zygote.main", "cenote_security.walls.probe"]
+JAILED = ["cenote_worker.jail.worker", "cenote_worker.zygote.main", "cenote_security.walls.probe"]
 
 
 def run(code: str) -> str:
@@ -75,16 +75,16 @@ def test_jailed_code_loads_neither_heavy_libraries_nor_the_platform(module: str)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["cenote_worker.cluster.ray_agent", "cenote_worker.cluster.ray_host"])
+@pytest.mark.parametrize("module", ["cenote_worker.node.ray.agent", "cenote_worker.node.ray.host"])
 def test_processes_of_a_cluster_load_what_each_of_them_needs(module: str) -> None:
     """A node has many; without TLS none of them sees a certificate."""
     assert {"grpc"} == (loaded(module) - loaded("ray")) & (HEAVY | {"cenote"})
 
 
-@pytest.mark.parametrize("module", ["cenote.runtime", "cenote.gateway.watcher", "cenote.cli.main"])
+@pytest.mark.parametrize("module", ["cenote.runtime", "cenote.gateway.process.watcher", "cenote.cli.main"])
 def test_who_runs_no_jail_does_not_load_what_does(module: str) -> None:
     """A watcher waits for months, and most commands only ask a platform: neither has a runtime of its own."""
     found = run(
         f"import sys, {module}\nif 'cli' in {module!r}: {module}.build_parser()\nprint(*sys.modules)"
     ).split()
-    assert set() == {"cenote.runtime.core", "cenote_worker.hosted.runtime"} & set(found)
+    assert set() == {"cenote.runtime.core.runtime_core", "cenote_worker.runtime.runtime"} & set(found)

@@ -18,9 +18,10 @@ MODULES = {path.stem: importlib.import_module(f"cenote_proto.v1.{path.stem}") fo
 CLEAN = frozenset(("make", "utf8_items", "utf8_text", "utf8_texts"))
 
 NOT_MESSAGES = {
-    "platform/cenote/gateway/teams/building.py": frozenset({"add"}),  # of a Team
+    "platform/cenote/gateway/teams/replay.py": frozenset({"notes"}),  # of a ReplayCursor
+    "platform/cenote/gateway/teams/team_builder.py": frozenset({"add"}),  # of a Team
     "workers/cenote_worker/serving/relay.py": frozenset({"client"}),  # of an asked call
-    "workers/cenote_worker/supervisor/successors.py": frozenset({"news"}),  # of a running cell
+    "workers/cenote_worker/supervisor/worker_failover.py": frozenset({"news"}),  # of a running cell
 }
 
 

@@ -9,14 +9,13 @@ import pytest
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
-from cenote_security.walls.cgroups import Site, find_site
-from cenote_security.walls.cgroups_jail import JailGroup
+from cenote_security.walls.cgroups import CgroupSite, JailGroup, find_site
 
 StartRuntime = Callable[..., PythonRuntime]
 
 
 @pytest.fixture
-def site() -> Site:
+def site() -> CgroupSite:
     """Where this machine lets us make control groups."""
     try:
         return find_site()

@@ -18,18 +18,16 @@ from tests.waiting import until
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_security.walls.cgroups import Site
-from cenote_security.walls.cgroups_client import ClientGroups, sweep
-from cenote_security.walls.cgroups_jail import JailGroup, Share
-from cenote_worker.supervisor.accounting import Accounting
+from cenote_security.walls.cgroups import CgroupShare, CgroupSite, ClientGroups, JailGroup, sweep
+from cenote_worker.supervisor.account.accounting import Accounting
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.zygote.connection import ZygoteFacts
+from cenote_worker.zygote.client import ZygoteFacts
 
-SHARE = Share(memory=64 * 2**20, tasks=9, cpus=0.5)
+SHARE = CgroupShare(memory=64 * 2**20, tasks=9, cpus=0.5)
 
 
 @pytest.mark.slow
-def test_a_cpu_quota(start_runtime: StartRuntime, site: Site) -> None:
+def test_a_cpu_quota(start_runtime: StartRuntime, site: CgroupSite) -> None:
     """Who burns more than its part is made to wait; the kernel's count says so. A small part, which a loaded machine
     gives too."""
     if "cpu" not in site.folders:
@@ -52,7 +50,7 @@ def throttled(group: JailGroup) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("nr_throttled"))
 
 
-def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
+def test_groups_that_nobody_supervised_to_the_end(site: CgroupSite) -> None:
     """One without processes goes with the second sweep, one with some stays."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
@@ -71,7 +69,7 @@ def test_groups_that_nobody_supervised_to_the_end(site: Site) -> None:
     groups.remove()
 
 
-def test_a_jail_on_its_way_keeps_its_group(site: Site) -> None:
+def test_a_jail_on_its_way_keeps_its_group(site: CgroupSite) -> None:
     """For as long as that takes: where a hundred are started at once, many sweeps go by until the last is there."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
@@ -91,7 +89,7 @@ def folder_of(group: JailGroup) -> Path:
     return next(iter(group.folders.values()))
 
 
-def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> None:
+def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: CgroupSite) -> None:
     """The group is the root of what the jail sees, and no descriptor of it is left, the warden's included."""
     runtime = start_runtime(limits="cgroup")
     paths = runtime.execute(
@@ -108,7 +106,7 @@ def test_a_jail_sees_nothing_of_it(start_runtime: StartRuntime, site: Site) -> N
     assert [] == [name for name in held if "cgroup" in name]
 
 
-def test_removed_with_the_jail(start_runtime: StartRuntime, site: Site) -> None:
+def test_removed_with_the_jail(start_runtime: StartRuntime, site: CgroupSite) -> None:
     """Closing a runtime takes its group along, and so does the death of its jail."""
     runtime = start_runtime(limits="cgroup", snapshots="none")
     runtime.core.start()
@@ -136,7 +134,7 @@ if sys.argv[1] == "wait":
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["killed", "ends"])
-def test_left_by_no_client(site: Site, how: str) -> None:
+def test_left_by_no_client(site: CgroupSite, how: str) -> None:
     """One that ends removes its own; one that is killed has them swept by the next."""
     arguments = [sys.executable, "-c", CLIENT, "wait" if how == "killed" else "end"]
     with subprocess.Popen(arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as client:
@@ -157,7 +155,7 @@ def test_left_by_no_client(site: Site, how: str) -> None:
     until(gone)
 
 
-def test_a_sweep_leaves_the_living_alone(site: Site) -> None:
+def test_a_sweep_leaves_the_living_alone(site: CgroupSite) -> None:
     """A locked folder is somebody's, empty or not."""
     groups = ClientGroups(site)
     try:
@@ -170,7 +168,7 @@ def test_a_sweep_leaves_the_living_alone(site: Site) -> None:
 
 
 def test_a_sweep_that_comes_while_a_client_makes_its_folder(
-    site: Site, monkeypatch: pytest.MonkeyPatch
+    site: CgroupSite, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes what nobody has locked yet for a dead client's. The client makes another."""
     real, came = fcntl.flock, []
@@ -182,7 +180,7 @@ def test_a_sweep_that_comes_while_a_client_makes_its_folder(
                 sweep(parent)
         real(file, operation)
 
-    monkeypatch.setattr("cenote_security.walls.cgroups_client.fcntl.flock", late)
+    monkeypatch.setattr("cenote_security.walls.cgroups.fcntl.flock", late)
     groups = ClientGroups(site)
     assert came
     with ExitStack() as arrival:
@@ -192,7 +190,7 @@ def test_a_sweep_that_comes_while_a_client_makes_its_folder(
     groups.remove()
 
 
-def test_limits_are_written_before_anybody_enters(site: Site) -> None:
+def test_limits_are_written_before_anybody_enters(site: CgroupSite) -> None:
     """Both dialects say the same; what the kernel keeps is what was asked."""
     groups = ClientGroups(site)
     with ExitStack() as arrival:
@@ -283,7 +281,7 @@ def test_unknown_limits() -> None:
         SandboxPolicy(limits="none")  # type: ignore[arg-type]
 
 
-def test_the_mode_is_reported(start_runtime: StartRuntime, mode: str, site: Site) -> None:
+def test_the_mode_is_reported(start_runtime: StartRuntime, mode: str, site: CgroupSite) -> None:
     """By the runtime and by its status."""
     runtime: PythonRuntime = start_runtime(limits=mode)
     assert {"cgroup": site.version, "watchdog": "watchdog"}[mode] == runtime.limits == runtime.status().limits

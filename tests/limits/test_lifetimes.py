@@ -10,9 +10,9 @@ from tests.waiting import until
 
 from cenote_security.errors import CenoteError, RuntimeExpiredError, UnavailableError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted import runtime as hosted
-from cenote_worker.supervisor.ceiling import SETTING, Ceiling
-from cenote_worker.supervisor.start import Nursery
+from cenote_worker.runtime import runtime as hosted
+from cenote_worker.supervisor.jail_count_limit import SETTING, JailCountLimit
+from cenote_worker.supervisor.start import JailStarter
 
 
 @pytest.mark.slow
@@ -40,7 +40,7 @@ def test_no_time_at_all() -> None:
 def test_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
     """At it a place is refused, with the setting's name; one given back can be taken again."""
     monkeypatch.setenv(SETTING, "2")
-    ceiling = Ceiling()
+    ceiling = JailCountLimit()
     ceiling.take()
     ceiling.take()
     with pytest.raises(UnavailableError, match="CENOTE_MAX_RUNTIMES=2"):
@@ -52,7 +52,7 @@ def test_a_ceiling(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_ceiling_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SETTING, "many")
     with pytest.raises(UsageError, match="many"):
-        Ceiling()
+        JailCountLimit()
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ def test_a_closed_runtime_gives_its_place_back(
     start_runtime: StartRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However its jail ended."""
-    nursery = Nursery()  # others are not the test's alone: jails of tests before may still be ending
+    nursery = JailStarter()  # others are not the test's alone: jails of tests before may still be ending
     monkeypatch.setattr(hosted, "start_jail", nursery.start)
     runtime = start_runtime(snapshots="none")
     runtime.core.start()

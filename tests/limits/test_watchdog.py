@@ -19,14 +19,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE
 
-from cenote_worker.supervisor import tree, tree_account
-from cenote_worker.supervisor.account import MemoryLimit
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.pressure import FILE, memory_trigger
-from cenote_worker.supervisor.tree import MAX_DESCRIPTORS, memory_of
-from cenote_worker.supervisor.tree_account import IDLE, LONGEST, SHARE, SHORTEST, TreeAccount, pause
-from cenote_worker.supervisor.watchdog import Watchdog
-from cenote_worker.supervisor.worker_process import WorkerProcess
+from cenote_worker.supervisor.account import process_tree, tree_memory
+from cenote_worker.supervisor.account.jail_account import MemoryLimit
+from cenote_worker.supervisor.account.process_tree import (
+    FILE,
+    IDLE,
+    LONGEST,
+    SHARE,
+    SHORTEST,
+    ProcessTreeAccount,
+    Watchdog,
+    memory_trigger,
+    pause,
+)
+from cenote_worker.supervisor.account.tree_memory import MAX_DESCRIPTORS, memory_of
+from cenote_worker.supervisor.account.worker_process import WorkerProcess
+from cenote_worker.supervisor.exit_reason import JailExit
 
 ROOM = st.integers(-(2**40), 2**40)
 
@@ -151,11 +159,11 @@ def test_what_waits_in_sockets_and_pipes() -> None:
     room = fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)
     with near, far, subprocess.Popen(["sleep", "600"], pass_fds=ends, **QUIET) as jail:
         try:
-            empty = tree._under_way(tree._opened([jail.pid], -1))
+            empty = tree_memory._under_way(tree_memory._opened([jail.pid], -1))
             near.send(bytes(60_000))
-            sent = tree._under_way(tree._opened([jail.pid], -1))
+            sent = tree_memory._under_way(tree_memory._opened([jail.pid], -1))
             os.write(writing, b"x")
-            written = tree._under_way(tree._opened([jail.pid], -1))
+            written = tree_memory._under_way(tree_memory._opened([jail.pid], -1))
             assert 60_000 <= sent - empty < 2 * 60_000
             assert room == written - sent
             assert sent <= memory_of(jail.pid, -1, 0, 2**60, 0)
@@ -170,7 +178,7 @@ def test_links_that_were_not_looked_at(links: int, each: int) -> None:
     """How many there are is told by how often one is met again: many, or few that many processes have."""
     paths = [number for number in range(links) for _ in range(each)]
     seen = random.Random(1).sample(paths, MAX_DESCRIPTORS)
-    opened = tree._Opened({}, dict.fromkeys(seen, ""), MAX_DESCRIPTORS, MAX_DESCRIPTORS / len(paths))
+    opened = tree_memory._Opened({}, dict.fromkeys(seen, ""), MAX_DESCRIPTORS, MAX_DESCRIPTORS / len(paths))
     assert links / 2 < opened.factor * len(opened.links) < links * 2
 
 
@@ -192,10 +200,10 @@ def test_a_process_that_hides_its_memory(
 ) -> None:
     """One that runs a program which may not be read. Each is hidden as it starts; where all are, nobody is blamed."""
     looks = iter(seen)
-    monkeypatch.setattr(tree_account, "HIDING", 0.0)
-    monkeypatch.setattr(tree, "hidden", lambda _warden: frozenset(next(looks)))
-    account = TreeAccount(Worker(1), MemoryLimit(policy=2**60, base=0), Watchdog(), -1)
-    deaths: list[Death] = []
+    monkeypatch.setattr(process_tree, "HIDING", 0.0)
+    monkeypatch.setattr(tree_memory, "hidden", lambda _warden: frozenset(next(looks)))
+    account = ProcessTreeAccount(Worker(1), MemoryLimit(policy=2**60, base=0), Watchdog(), -1)
+    deaths: list[JailExit] = []
     account.watch(deaths.append)
     for _ in seen:
         account._mappings_due = 0.0

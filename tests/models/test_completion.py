@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from cenote.models.completion import MAX_ANSWER, MAX_TOKENS, Completion, read_usage, wire_messages
 from cenote.models.errors import ModelError, ModelResponseError, ModelUnavailableError
-from cenote.models.messages import Message
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import Message, TokenUsage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote.models import LiteLLMModel, OpenAIServerModel
-from cenote.models.credentials import MASK, Credentials, clean_key
+from cenote.models.errors import MASK, Credentials, clean_key
 from cenote_security.errors import NotTransferableError, UsageError
 
 KEY = "sk-very-secret-0123456789"

@@ -14,8 +14,7 @@ from cenote.models.errors import (
     ModelResponseError,
     ModelUnavailableError,
 )
-from cenote.models.litellm_errors import model_error
-from cenote.models.litellm_library import load
+from cenote.models.litellm_library import load, model_error
 
 KEY = "sk-very-secret-0123456789"
 

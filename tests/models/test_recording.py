@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.models.messages import Message
-from cenote.models.recording import RecordedTurn, prompt_hash, read_recording, write_recording
-from cenote.models.turn import ModelTurn
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import Message, ModelTurn, TokenUsage
+from cenote.models.replay import RecordedTurn, prompt_hash, read_recording, write_recording
 from cenote_security.errors import UsageError
 
 TEXT = st.text(st.characters(), max_size=20)  # lone surrogates and line separators included

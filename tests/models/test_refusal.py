@@ -9,8 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.models.errors import ContextLengthError, ModelError, ModelRequestError, ModelUnavailableError
-from cenote.models.refusal import MAX_CODE, MAX_MESSAGE, Refusal, bounded, read_refusal, refusal_in_stream
+from cenote.models.errors import (
+    MAX_CODE,
+    MAX_MESSAGE,
+    ContextLengthError,
+    ModelError,
+    ModelRequestError,
+    ModelUnavailableError,
+    Refusal,
+    bounded,
+    read_refusal,
+    refusal_in_stream,
+)
 
 
 def error(refusal: Refusal) -> ModelError:

@@ -9,10 +9,9 @@ import pytest
 from fakes.naps import Naps
 
 from cenote.models.errors import ModelError, ModelInterruptedError, ModelResponseError, ModelUnavailableError
+from cenote.models.messages import ModelChunk, ModelTurn, TokenUsage
+from cenote.models.remote import Attempt, stream_with_retries
 from cenote.models.retry import RetryPolicy
-from cenote.models.retrying import Attempt, stream_with_retries
-from cenote.models.turn import ModelChunk, ModelTurn
-from cenote.models.usage import TokenUsage
 
 TURN = ModelTurn("ok", "stop", TokenUsage())
 POLICY = RetryPolicy(attempts=3, base=1.0)

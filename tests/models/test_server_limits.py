@@ -8,9 +8,9 @@ import pytest
 from tests.fakes.openai_server import OpenAIServer, answer
 
 from cenote.agent import CaveAgent
-from cenote.agent.events import EventType
+from cenote.agent.vocabulary.events import EventType
 from cenote.models import Message, OpenAIServerModel, ScriptedModel
-from cenote.models.server_limits import ModelLimits, pages, read_limits
+from cenote.models.base import ModelLimits, pages, read_limits
 
 LLAMA_CPP = {
     "default_generation_settings": {"n_ctx": 4096, "params": {}},

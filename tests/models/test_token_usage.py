@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import TokenUsage
 from cenote_security.errors import UsageError
 
 

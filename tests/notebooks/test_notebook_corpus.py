@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.notebooks.notebook import NAMES, load
 
-from cenote.demo.dataset import read_csv_bytes
+from cenote.demo.agents import read_csv_bytes
 from cenote.runtime import PythonRuntime
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cenote.gateway.options import PlatformOptions
+from cenote.gateway.process.options import PlatformOptions
 from cenote.team.budget import Budget
 from cenote_security.options import Options, definitions
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = {

@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.quota import TenantLimits
-from cenote.gateway.state_folder import StateFolder
-from cenote.runtime.remote.kept import Kept
+from cenote.gateway.jobs.rules import JobRules
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.values.quota import TenantLimits
+from cenote.runtime.core.backend import RetentionOptions
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Definition, Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_worker.job_rules import JobRules
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
 
 VALUES: list[Options] = [
     SandboxPolicy(),
@@ -38,7 +38,7 @@ VALUES: list[Options] = [
     Allow(["example.com:80"], volume=0),
     Budget(tokens=5, cost=0.5),
     JobRules(attempts=3, timeout=60),
-    Kept(durable=True, hibernate_after=2.0, partial=True),
+    RetentionOptions(durable=True, hibernate_after=2.0, partial=True),
     Retention(hibernate_after=1.5),
     TenantLimits(cpus=2.5, memory="1GiB"),
     PlatformOptions(

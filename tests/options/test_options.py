@@ -15,22 +15,21 @@ from typing import Any
 
 import pytest
 
+from cenote.cli.arguments import Parser, add_flags, given
 from cenote.cli.main import main
-from cenote.cli.option_flags import add_flags, given
-from cenote.cli.parser import Parser
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.quota import Quota, TenantLimits
-from cenote.runtime.remote.kept import Kept
+from cenote.gateway.jobs.rules import JobRules
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.values.quota import Quota, TenantLimits
+from cenote.runtime.core.backend import RetentionOptions
 from cenote.team.budget import Budget
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, definition, definitions, option
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_worker.job_rules import JobRules
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
 
 CLASSES: list[type[Options]] = [
-    Allow, Budget, JobRules, Kept, Mount, PlatformOptions, Retention, SandboxPolicy, TenantLimits,
+    Allow, Budget, JobRules, RetentionOptions, Mount, PlatformOptions, Retention, SandboxPolicy, TenantLimits,
 ]  # fmt: skip
 FULL = SandboxPolicy(
     isolation="strict", memory="512MiB", cpus=2.5, processes=64, disk="2GiB", noexec=True, output=1000,
@@ -163,7 +162,7 @@ OLD = {
     ),
     "kept": (
         "gAWVOgAAAAAAAACMGmNlbm90ZS5ydW50aW1lLnJlbW90ZS5rZXB0lIwES2VwdJSTlCmBlF2UKIhHQAAAAAAAAACJZWIu",
-        Kept(durable=True, hibernate_after=2.0),
+        RetentionOptions(durable=True, hibernate_after=2.0),
     ),
 }  # fmt: skip
 
@@ -205,9 +204,9 @@ def test_what_a_jail_begins_with_takes_no_pydantic() -> None:
     """A zygote and a jail read a policy that their client has checked."""
     code = (
         "import sys; from cenote_security.policy import SandboxPolicy\n"
-        "from cenote_worker.zygote.spec import JailRequest\n"
-        "request = JailRequest.of(SandboxPolicy(cpus=2.5, noexec=True, env={'A': 'b'}), 1)\n"
-        "assert request == JailRequest.from_json(request.to_json())\n"
+        "from cenote_worker.zygote.spec import JailStartRequest\n"
+        "request = JailStartRequest.of(SandboxPolicy(cpus=2.5, noexec=True, env={'A': 'b'}), 1)\n"
+        "assert request == JailStartRequest.from_json(request.to_json())\n"
         "print(request.policy.cpus, request.policy.noexec)\n"
         "print('pydantic' in sys.modules)"
     )

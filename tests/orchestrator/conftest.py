@@ -9,9 +9,9 @@ import pytest
 from tests.orchestrator.forked_works import forked_works
 from tests.orchestrator.studio import Scripts, Studio
 
-from cenote.gateway.database import Database
-from cenote.gateway.teams.table import TeamRow, Teams
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants
+from cenote.gateway.teams.tables import TeamRow, TeamTable
 
 FAILED = pytest.StashKey[bool]()
 
@@ -71,4 +71,4 @@ def database(tmp_path: Path) -> Iterator[Database]:
 @pytest.fixture
 def team(database: Database) -> TeamRow:
     """Of a tenant's, without a platform."""
-    return Teams(database).add(Tenants(database).create("us").id, "team", b"")
+    return TeamTable(database).add(Tenants(database).create("us").id, "team", b"")

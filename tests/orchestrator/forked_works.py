@@ -15,11 +15,11 @@ import pytest
 from tests.prepared import Prepared, Started
 from tests.processes import runs
 
-from cenote.gateway.orchestrators import processes
-from cenote.gateway.orchestrators.process_unsafe import OrchestratorProcess, environment, spawn
-from cenote.gateway.orchestrators.settings import OrchestratorSettings
+from cenote.gateway.work import processes
+from cenote.gateway.work.process_unsafe import OrchestratorProcess, environment, spawn
+from cenote.gateway.work.settings import OrchestratorSettings
 
-PROGRAM = "cenote.gateway.orchestrators.process"
+PROGRAM = "cenote.gateway.work.process"
 LOOPS = ("cenote.gateway.teams.orchestrator", "cenote.gateway.jobs.runner")
 CLIENT = ("httpx", "httpcore", "certifi", "anyio._backends._asyncio")
 """What speaks to models, which is loaded on first use."""

@@ -16,9 +16,9 @@ from tests.waiting import PATIENCE, until
 
 import cenote
 from cenote.connection import Platform
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.platform import platform
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import platform
+from cenote.gateway.store.state_folder import StateFolder
 from cenote.platform_team import ModelSpec, PlatformTeam
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 from tests.waiting import until
 
-from cenote.gateway.database import Database
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.orchestrators import processes, ray_actors
-from cenote.gateway.orchestrators.places import Share
-from cenote.gateway.orchestrators.processes import ProcessOrchestrators
-from cenote.gateway.orchestrators.ray_actors import OrchestratorActor, RayOrchestrators
-from cenote.gateway.orchestrators.settings import OrchestratorSettings
-from cenote.gateway.orchestrators.works import MAX_FAILURES, Kind
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.work import processes, ray_actors
+from cenote.gateway.work.processes import ProcessOrchestrators
+from cenote.gateway.work.ray_actors import OrchestratorActor, RayOrchestrators
+from cenote.gateway.work.settings import OrchestratorSettings
+from cenote.gateway.work.worker_slots import SlotLimits
+from cenote.gateway.work.workload import MAX_FAILURES, Kind
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TenantId
 
@@ -29,7 +29,7 @@ class AwayWorks:
     """One job, of which the database tells from the fourth question on: it is done."""
 
     kind: Kind = "job"
-    share = Share(at_once=1, of_one_tenant=1)
+    share = SlotLimits(at_once=1, of_one_tenant=1)
     can_make_room = True
 
     def __init__(self) -> None:

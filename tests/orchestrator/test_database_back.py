@@ -14,17 +14,17 @@ import pytest
 from tests.orchestrator.studio import Scripts, Studio, code
 from tests.waiting import PATIENCE, until
 
+from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.errors import DatabaseUnavailableError
 from cenote.gateway.jobs.ledger import JobLedger
 from cenote.gateway.jobs.runner import JobRunner
-from cenote.gateway.orchestrators.processes import ProcessOrchestrators
-from cenote.gateway.orchestrators.settings import OrchestratorSettings
-from cenote.gateway.orchestrators.works import Kind
-from cenote.gateway.registry import Registry
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.store.state_folder import StateFolder
 from cenote.gateway.teams import runtimes
-from cenote.gateway.teams.ledger import Ledger
+from cenote.gateway.teams.ledger import TeamLedger
 from cenote.gateway.teams.orchestrator import Orchestrator
+from cenote.gateway.work.processes import ProcessOrchestrators
+from cenote.gateway.work.settings import OrchestratorSettings
+from cenote.gateway.work.workload import Kind
 from cenote.platform_team import ModelSpec, TeamRunError
 from cenote_security.policy import SandboxPolicy
 
@@ -66,15 +66,15 @@ def away(
 UNLUCKY = """
 import sys
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.orchestrators import process
-from cenote.gateway.teams.ledger import Ledger
+from cenote.gateway.work import process
+from cenote.gateway.teams.ledger import TeamLedger
 
 def away(ledger, note, *more):
     if (note.agent, note.kind) == (sys.argv[2], "cell"):
         raise DatabaseUnavailableError("here", "it is away")
     write(ledger, note, *more)
 
-write, Ledger.note = Ledger.note, away
+write, TeamLedger.note = TeamLedger.note, away
 sys.exit(process.main(sys.argv[1]))
 """
 """Works on a team, and cannot write down what came of an agent's cell."""
@@ -105,7 +105,7 @@ def test_a_team_can_be_cancelled_behind_it(idle: Studio, monkeypatch: pytest.Mon
     team.add("boss", model=ModelSpec(script=[code("import time\nfor _ in range(6000): time.sleep(0.01)")]))
     number = asyncio.run(team.start("Wait"))
     orchestrator = Orchestrator(settings(idle, "team", team.status().id))
-    asked = away(monkeypatch, Ledger, "is_cancelled", lambda _run: True, times=3)
+    asked = away(monkeypatch, TeamLedger, "is_cancelled", lambda _run: True, times=3)
     working = threading.Thread(target=orchestrator.work, daemon=True)
     working.start()
     until(lambda: len(asked) == 3 and any(runtime.steps for runtime in idle.connect().runtimes()))
@@ -123,7 +123,7 @@ def test_an_agents_runtime_is_asked_for_again(idle: Studio, monkeypatch: pytest.
     number = asyncio.run(team.start("Begin"))
     orchestrator = Orchestrator(settings(idle, "team", team.status().id))
     monkeypatch.setattr(runtimes, "LOOK_EVERY", 0.01)
-    asked = away(monkeypatch, Registry, "make", lambda *_: True, times=3)
+    asked = away(monkeypatch, RuntimeRegistry, "make", lambda *_: True, times=3)
     orchestrator.work()
     assert 3 == len(asked)
     assert "here" == asyncio.run(team.wait(number)).answer

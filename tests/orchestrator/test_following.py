@@ -9,11 +9,9 @@ from typing import Any, NoReturn
 
 import pytest
 
-from cenote.gateway.database import Database
-from cenote.gateway.teams.news import News, NewsTable
-from cenote.gateway.teams.runs import Runs
+from cenote.gateway.store.database import Database
 from cenote.gateway.teams.service import TeamService
-from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.teams.tables import StoredTeamEvent, TeamEventTable, TeamRow, TeamRunTable, TeamTable
 from cenote_proto.v1 import team_pb2
 from cenote_security.errors import NotAuthenticatedError, UnknownEntryError
 
@@ -27,7 +25,9 @@ class Callers:
 
 @pytest.fixture
 def service(database: Database) -> TeamService:
-    stores = SimpleNamespace(team_runs=Runs(database), team_news=NewsTable(database), teams=Teams(database))
+    stores = SimpleNamespace(
+        team_runs=TeamRunTable(database), team_news=TeamEventTable(database), teams=TeamTable(database)
+    )
     return TeamService(stores, None, Callers())  # type: ignore[arg-type]
 
 
@@ -40,7 +40,7 @@ async def revoked() -> NoReturn:
     raise NotAuthenticatedError("it was revoked")
 
 
-async def first(service: TeamService, team: TeamRow, token: Callable[[], Any]) -> News:
+async def first(service: TeamService, team: TeamRow, token: Callable[[], Any]) -> StoredTeamEvent:
     barred = asyncio.create_task(token())
     await asyncio.sleep(0)
     async with asyncio.timeout(30):
@@ -51,8 +51,8 @@ async def test_a_token_that_was_revoked(service: TeamService, database: Database
     """Though there is no news, and before there is any more."""
     with pytest.raises(NotAuthenticatedError):
         await first(service, team, revoked)
-    NewsTable(database).add(
-        team.id, News(number=1, at=1.0, run=1, agent="a", place="", kind="text", content="said")
+    TeamEventTable(database).add(
+        team.id, StoredTeamEvent(number=1, at=1.0, run=1, agent="a", place="", kind="text", content="said")
     )
     assert "said" == (await first(service, team, good)).content
     with pytest.raises(NotAuthenticatedError):
@@ -61,6 +61,6 @@ async def test_a_token_that_was_revoked(service: TeamService, database: Database
 
 async def test_a_team_that_was_deleted(service: TeamService, database: Database, team: TeamRow) -> None:
     """Nothing more will be told of it."""
-    Teams(database).remove(team.tenant, team.id)
+    TeamTable(database).remove(team.tenant, team.id)
     with pytest.raises(UnknownEntryError):
         await first(service, team, good)

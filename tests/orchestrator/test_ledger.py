@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.gateway.database import Database
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.teams import news as news_module
-from cenote.gateway.teams import runs as runs_module
-from cenote.gateway.teams.ledger import Ledger, Note
-from cenote.gateway.teams.news import MAX_CONTENT, News, NewsTable
-from cenote.gateway.teams.runs import Runs
-from cenote.gateway.teams.table import TeamRow, Teams
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.tenants import Tenants
+from cenote.gateway.teams import tables as news_module
+from cenote.gateway.teams import tables as runs_module
+from cenote.gateway.teams.ledger import Note, TeamLedger
+from cenote.gateway.teams.tables import (
+    MAX_EVENT_CONTENT,
+    StoredTeamEvent,
+    TeamEventTable,
+    TeamRow,
+    TeamRunTable,
+    TeamTable,
+)
+from cenote.gateway.work.workload import SupersededError
 from cenote_security.errors import EntryExistsError, UnknownEntryError
 
 
-def news(kind: str, agent: str = "a", place: str = "p", content: str = "") -> News:
-    return News(number=0, at=1.0, run=1, agent=agent, place=place, kind=kind, content=content)
+def news(kind: str, agent: str = "a", place: str = "p", content: str = "") -> StoredTeamEvent:
+    return StoredTeamEvent(number=0, at=1.0, run=1, agent=agent, place=place, kind=kind, content=content)
 
 
 def test_a_team_is_its_tenants(database: Database, team: TeamRow) -> None:
     """By name and by id; another tenant may use the name, and finds nothing of this."""
     them = Tenants(database).create("them").id
-    teams = Teams(database)
+    teams = TeamTable(database)
     assert team == teams.find(team.tenant, "team") == teams.find(team.tenant, team.id)
     for text in ("team", team.id):
         with pytest.raises(UnknownEntryError):
@@ -35,7 +40,7 @@ def test_a_team_is_its_tenants(database: Database, team: TeamRow) -> None:
 
 def test_runs_come_in_order_and_once_per_key(database: Database, team: TeamRow) -> None:
     """A request that is repeated gives the run that the first one made."""
-    runs = Runs(database)
+    runs = TeamRunTable(database)
     numbers = [runs.add(team.id, b"work", key).number for key in ("a", "b", "a", "", "")]
     assert [1, 2, 1, 3, 4] == numbers
     assert [1, 2, 3, 4] == [run.number for run in runs.open(team.id)]
@@ -49,8 +54,8 @@ def test_of_runs_that_have_ended_the_newest_are_kept(
     database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who starts a run and cancels it, again and again, fills no database; what is yet to be done stays."""
-    monkeypatch.setattr(runs_module, "MAX_KEPT", 3)
-    runs = Runs(database)
+    monkeypatch.setattr(runs_module, "MAX_RUNS_KEPT", 3)
+    runs = TeamRunTable(database)
     first = runs.add(team.id, b"work", "")
     for _ in range(6):
         runs.cancel(team.id, runs.add(team.id, b"work", "").number)
@@ -60,7 +65,7 @@ def test_of_runs_that_have_ended_the_newest_are_kept(
 
 def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:
     """The one that was under way comes before those that wait; cancelled ones are left out."""
-    runs, ledger = Runs(database), Ledger(database, team.id)
+    runs, ledger = TeamRunTable(database), TeamLedger(database, team.id)
     for _ in range(3):
         runs.add(team.id, b"", "")
     ledger.begin_run(1)
@@ -77,8 +82,8 @@ def test_one_run_after_the_other(database: Database, team: TeamRow) -> None:
 
 def test_the_later_of_two_writes(database: Database, team: TeamRow) -> None:
     """The earlier one is told so at its next write, and changes nothing."""
-    former = Ledger(database, team.id)
-    later = Ledger(database, team.id)
+    former = TeamLedger(database, team.id)
+    later = TeamLedger(database, team.id)
     for write in (
         lambda: former.save_state("{}"),
         lambda: former.tell([news("text")]),
@@ -93,8 +98,8 @@ def test_the_later_of_two_writes(database: Database, team: TeamRow) -> None:
 
 def test_a_team_that_was_deleted(database: Database, team: TeamRow) -> None:
     """Whoever works on it is told so."""
-    ledger = Ledger(database, team.id)
-    Teams(database).remove(team.tenant, team.id)
+    ledger = TeamLedger(database, team.id)
+    TeamTable(database).remove(team.tenant, team.id)
     with pytest.raises(SupersededError):
         ledger.save_state("{}")
     with pytest.raises(SupersededError):
@@ -103,12 +108,12 @@ def test_a_team_that_was_deleted(database: Database, team: TeamRow) -> None:
 
 def test_notes_and_news_in_one_stroke(database: Database, team: TeamRow) -> None:
     """News are numbered without gaps; notes keep their order; both are gone, or kept, as the run ends."""
-    ledger, table = Ledger(database, team.id), NewsTable(database)
-    ledger.tell([news("text", content="x" * (MAX_CONTENT + 1)), news("code")])
+    ledger, table = TeamLedger(database, team.id), TeamEventTable(database)
+    ledger.tell([news("text", content="x" * (MAX_EVENT_CONTENT + 1)), news("code")])
     ledger.note(Note(agent="a", place="p", number=0, kind="turn", data="1"), before=[news("code")])
     assert ["1"] == [note.data for note in ledger.notes()]
     assert [1, 2, 3] == [each.number for each in table.after(team.id, 0)]
-    assert MAX_CONTENT == len(table.after(team.id, 0)[0].content)
+    assert MAX_EVENT_CONTENT == len(table.after(team.id, 0)[0].content)
     assert [3] == [each.number for each in table.after(team.id, 2)]
     assert 2 == ledger.told(1, "a", "p", "text")
     ledger.end_run(1, "failed", error="why")
@@ -118,7 +123,7 @@ def test_notes_and_news_in_one_stroke(database: Database, team: TeamRow) -> None
 
 def test_old_news_are_dropped(database: Database, team: TeamRow, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many are kept, and numbers go on."""
-    monkeypatch.setattr(news_module, "MAX_KEPT", 3)
-    ledger, table = Ledger(database, team.id), NewsTable(database)
+    monkeypatch.setattr(news_module, "MAX_EVENTS_KEPT", 3)
+    ledger, table = TeamLedger(database, team.id), TeamEventTable(database)
     ledger.tell([news("code") for _ in range(5)])
     assert (3, 5) == table.kept(team.id)

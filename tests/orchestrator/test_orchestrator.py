@@ -9,15 +9,13 @@ from typing import Any
 import pytest
 from tests.waiting import until_async
 
-from cenote.agent.events import EventType
-from cenote.gateway.database import Database
+from cenote.agent.vocabulary.events import EventType
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.teams.ledger import Ledger
-from cenote.gateway.teams.news import News, NewsTable
+from cenote.gateway.store.database import Database
+from cenote.gateway.teams.ledger import TeamLedger
 from cenote.gateway.teams.orchestrator import _OneRun
-from cenote.gateway.teams.runs import Runs
-from cenote.gateway.teams.table import TeamRow
+from cenote.gateway.teams.tables import StoredTeamEvent, TeamEventTable, TeamRow, TeamRunTable
+from cenote.gateway.work.workload import SupersededError
 from cenote.team import TeamState
 from cenote_proto.v1 import team_pb2
 
@@ -54,15 +52,15 @@ class Members:
 @pytest.fixture
 def team(database: Database, team: TeamRow) -> TeamRow:
     """With a run."""
-    Runs(database).add(team.id, b"", "")
+    TeamRunTable(database).add(team.id, b"", "")
     return team
 
 
 @pytest.fixture
 def run(database: Database, team: TeamRow) -> _OneRun:
-    ledger = Ledger(database, team.id)
+    ledger = TeamLedger(database, team.id)
     ledger.begin_run(1)
-    (row,) = Runs(database).open(team.id)
+    (row,) = TeamRunTable(database).open(team.id)
     return _OneRun(Alone(), ledger, row)  # type: ignore[arg-type]
 
 
@@ -78,8 +76,10 @@ def away_once(monkeypatch: pytest.MonkeyPatch, where: type, name: str, error: Ex
     monkeypatch.setattr(where, name, away)
 
 
-def text(content: str) -> News:
-    return News(number=0, at=1.0, run=1, agent="a", place="p", kind=EventType.TEXT.value, content=content)
+def text(content: str) -> StoredTeamEvent:
+    return StoredTeamEvent(
+        number=0, at=1.0, run=1, agent="a", place="p", kind=EventType.TEXT.value, content=content
+    )
 
 
 def test_a_wish_to_cancel_is_heard_behind_it(
@@ -91,10 +91,10 @@ def test_a_wish_to_cancel_is_heard_behind_it(
         await asyncio.Event().wait()
 
     monkeypatch.setattr(run, "_work", endless)
-    away_once(monkeypatch, Ledger, "is_cancelled", AWAY)
-    Runs(database).cancel(team.id, 1)
+    away_once(monkeypatch, TeamLedger, "is_cancelled", AWAY)
+    TeamRunTable(database).cancel(team.id, 1)
     asyncio.run(asyncio.wait_for(run.carry_out(), 60))
-    assert "cancelled" == Runs(database).get(team.id, 1).state
+    assert "cancelled" == TeamRunTable(database).get(team.id, 1).state
 
 
 def test_what_a_model_says_is_told_behind_it(
@@ -104,11 +104,11 @@ def test_what_a_model_says_is_told_behind_it(
 
     async def says() -> Any:
         run._teller._gather(text("said"))
-        await until_async(lambda: NewsTable(database).kept(team.id)[1] > 1)
+        await until_async(lambda: TeamEventTable(database).kept(team.id)[1] > 1)
         return team_pb2.TeamRun()
 
     monkeypatch.setattr(run, "_work", says)
-    away_once(monkeypatch, Ledger, "tell", AWAY)
+    away_once(monkeypatch, TeamLedger, "tell", AWAY)
     asyncio.run(run.carry_out())
     rows = database.rows("SELECT content FROM team_news WHERE kind = 'text'")
     assert ["said"] == [row["content"] for row in rows]
@@ -125,7 +125,7 @@ def test_a_run_does_not_fail_over_it(
     monkeypatch.setattr(run, "_work", notes)
     with pytest.raises(DatabaseUnavailableError):
         asyncio.run(run.carry_out())
-    assert "running" == Runs(database).get(team.id, 1).state
+    assert "running" == TeamRunTable(database).get(team.id, 1).state
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_who_goes_on_finds_the_runtimes(
 ) -> None:
     """They are ended behind a run that has come to an end, and this process has let go of them behind any."""
     if unsaved is not None:
-        away_once(monkeypatch, Ledger, "save_state", unsaved)
+        away_once(monkeypatch, TeamLedger, "save_state", unsaved)
     members, runtimes = Members(), Runtimes()
 
     async def carry_out() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cenote.agent import AgentResponse, AgentRuntime, CaveAgent
 from cenote.gateway.teams.ledger import Note
-from cenote.gateway.teams.recorded import RecordedTeam
+from cenote.gateway.teams.replay import RecordedTeam
 from cenote.models import ContextLengthError, Message, Model, ModelChunk, ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, Variable
 from cenote_security.errors import NameExistsError, UsageError

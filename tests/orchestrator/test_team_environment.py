@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cenote.gateway.orchestrators.process_unsafe import NO_HOME, environment
+from cenote.gateway.work.process_unsafe import NO_HOME, environment
 
 
 def test_nothing_but_what_programs_need_and_what_was_named(monkeypatch: pytest.MonkeyPatch) -> None:

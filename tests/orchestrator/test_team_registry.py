@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.gateway.world import World
 
+from cenote.gateway.api.runtime_registry import RuntimeRegistry
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.quota import Quota
-from cenote.gateway.registry import Registry
 from cenote.gateway.teams import registry as registry_module
 from cenote.gateway.teams.registry import TeamRegistry
+from cenote.gateway.values.quota import Quota
 from cenote_proto.v1 import team_pb2
 
 
@@ -40,7 +40,7 @@ def away_once(monkeypatch: pytest.MonkeyPatch, store: object, name: str) -> None
 def test_one_that_is_made(world: World, monkeypatch: pytest.MonkeyPatch, first: str, second: str) -> None:
     """It can be made once more, and takes its part of the quotas once."""
     stores = world.stores
-    teams = TeamRegistry(stores, world.state, Registry(stores, world.nodes), None)
+    teams = TeamRegistry(stores, world.state, RuntimeRegistry(stores, world.nodes), None)
     user = world.user("acme", ["teams"])
     principal = stores.tokens.authenticate(user.token)
     stored = {"reserve": stores.quotas, "release": stores.quotas, "remove": stores.teams}
@@ -58,7 +58,7 @@ def test_one_that_is_made(world: World, monkeypatch: pytest.MonkeyPatch, first: 
 def test_one_that_is_deleted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is gone for whoever had it deleted: they cannot ask again."""
     stores = world.stores
-    teams = TeamRegistry(stores, world.state, Registry(stores, world.nodes), None)
+    teams = TeamRegistry(stores, world.state, RuntimeRegistry(stores, world.nodes), None)
     user = world.user("acme", ["teams"])
     principal = stores.tokens.authenticate(user.token)
     teams.put(principal, team_pb2.PutTeamRequest(name="pipeline", definition=team_pb2.TeamDefinition()))

@@ -16,13 +16,13 @@ from tests.orchestrator.studio import Studio, code
 from tests.waiting import until
 
 import cenote
-from cenote.gateway.database import Database
-from cenote.gateway.quota import Quota
-from cenote.gateway.quota_book import QuotaBook
-from cenote.gateway.tenants import Tenants
-from cenote.gateway.tokens import Tokens
+from cenote.gateway.store.database import Database
+from cenote.gateway.store.quotas import QuotaBook
+from cenote.gateway.store.tenants import Tenants, Tokens
+from cenote.gateway.values.quota import Quota
 from cenote.platform_team import ModelSpec, PlatformTeam, TeamRunError
 from cenote.team import Budget
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import (
     CenoteError,
     NotAuthenticatedError,
@@ -32,7 +32,6 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
-from cenote_security.scopes import Scope
 
 BARE = SandboxPolicy(preload=(), memory="256MiB")
 

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 FLAT = {
-    "models.errors": "model_errors",
+    "models.errors": "streams",
     "models.base": "models",
     "models.retry": "streams",
     "runtime.executor": "runtime",

@@ -16,8 +16,8 @@ from tests.orchestrator.studio import Scripts, Studio, code
 from tests.postgresql_server import PostgresqlServer
 from tests.waiting import until
 
-from cenote.gateway.database_place import keep_database_url
-from cenote.gateway.state_folder import StateFolder
+from cenote.gateway.store.database import keep_database_url
+from cenote.gateway.store.state_folder import StateFolder
 from cenote_security.errors import UnavailableError
 
 

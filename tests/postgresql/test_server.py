@@ -13,18 +13,17 @@ from hypothesis import strategies as st
 from tests.postgresql_server import PostgresqlServer
 from tests.waiting import until
 
-from cenote.gateway.audit.events import Event
-from cenote.gateway.daemon_lock import DaemonLock, Running
-from cenote.gateway.database import Database
-from cenote.gateway.database_place import database_place, keep_database_url
+from cenote.gateway.audit.events import AuditEvent
 from cenote.gateway.errors import DatabaseUnavailableError, NewerSchemaError
-from cenote.gateway.schema import MIGRATIONS
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
-from cenote.gateway.tenants import Tenants
+from cenote.gateway.process.daemon_lock import DaemonLock, Running
+from cenote.gateway.store.database import Database, database_place, keep_database_url
+from cenote.gateway.store.schema import MIGRATIONS
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.store.tenants import Tenants
 from cenote_proto.scalars import utf8_text
 from cenote_security.errors import SecretFileError, UnavailableError, UsageError
-from cenote_worker.patient_wait import PatientWait
+from cenote_worker.process.patient_wait import PatientWait
 
 COLUMNS = """
 SELECT table_name, column_name, data_type, is_nullable, column_default FROM information_schema.columns
@@ -96,7 +95,7 @@ def test_a_server_that_hangs(server: PostgresqlServer, place: str, monkeypatch: 
     """Neither the line that is there nor a new one is waited on for ever, and behind it all is as before."""
     with Database(place) as before:
         Tenants(before).create("kept")
-    monkeypatch.setattr("cenote.gateway.postgresql_session.PATIENCE", 0.5)
+    monkeypatch.setattr("cenote.gateway.store.postgresql.PATIENCE", 0.5)
     with Database(f"{place}&connect_timeout=2") as database:
         tenants = Tenants(database)
         row = database.row("SELECT pg_backend_pid() AS process")
@@ -146,7 +145,7 @@ def test_a_former_gateway_whose_connection_is_about_to_end(place: str, tmp_path:
             return super().piece()
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("cenote.gateway.postgresql_session.PatientWait", Watched)
+        patched.setattr("cenote.gateway.store.postgresql.PatientWait", Watched)
         Stores(folders[1]).close()
     assert len(tries) > 1
 
@@ -172,7 +171,7 @@ def test_a_database_that_is_lost_is_not_made_anew(
     folder = StateFolder(path=tmp_path / "state")
     keep_database_url(folder, place)
     with Stores(folder) as stores:
-        stores.recorder.record(Event(kind="token.created", facts={})).result(30)
+        stores.recorder.record(AuditEvent(kind="token.created", facts={})).result(30)
     server.execute("CREATE SCHEMA empty")
     with pytest.raises(DatabaseUnavailableError, match=r"empty or gone.*name the one that this platform has"):
         keep_database_url(folder, f"{server.url}&options=-c%20search_path%3Dempty")

@@ -14,7 +14,7 @@ from tests.waiting import PATIENCE, until
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.zygote.programs import MOST
+from cenote_worker.zygote.warden.programs import MOST
 
 LONG = "3600"
 

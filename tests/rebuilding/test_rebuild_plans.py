@@ -13,15 +13,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cenote_proto.v1 import checkpoint_pb2
-from cenote_worker.checkpoints.rebuild import Rebuild
-from cenote_worker.checkpoints.state import State, parse_state
+from cenote_worker.checkpoints.state import Rebuild, State, parse_state
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.execution.trace import (
+    ABSENT,
+    Location,
+    StepTrace,
+    Version,
+    file,
+    hidden,
+    key_of,
+    kind_of,
+    name,
+)
 from cenote_worker.history.step import HostCallRecord, StepRecord
-from cenote_worker.rebuilding import walk as walk_module
-from cenote_worker.rebuilding.line import Line
-from cenote_worker.rebuilding.line_record import LineWriter, read_line
-from cenote_worker.rebuilding.plan import rebuild_of
-from cenote_worker.results import ErrorInfo
-from cenote_worker.trace import ABSENT, Location, StepTrace, Version, file, hidden, key_of, kind_of, name
+from cenote_worker.record import rebuild_plan as walk_module
+from cenote_worker.record.lineage import Lineage
+from cenote_worker.record.rebuild_plan import rebuild_of
+from cenote_worker.runtime.state.rebuild import LineageWriter, read_lineage
 
 LIMIT = 1 << 20
 ENVIRON, RANDOM = hidden("environ"), hidden("random")
@@ -66,7 +75,7 @@ def step(
 def planned(
     found: State, *steps: StepRecord, begun: tuple[str, ...] = (), out: bool = False, injected: str = ""
 ) -> Rebuild:
-    return rebuild_of(found, Line(begun, steps), reaches_out=out, injected=injected)
+    return rebuild_of(found, Lineage(begun, steps), reaches_out=out, injected=injected)
 
 
 A, B, G, H = map(name, "abgh")
@@ -240,12 +249,12 @@ def test_host_functions_are_given_by_the_client() -> None:
 def test_a_line_is_read_as_it_was_written() -> None:
     """Without what it has shown; and one that begins with a gap gets what was there before it from another."""
     first, second = step(1, {A: "a"}, {G: "?1"}, host_calls=(CALL,)), step(2, {}, {B: "b"})
-    line = Line(("a",), (replace(first, stdout="long"), second))
-    assert Line(("a",), (first, second)) == read_line(LineWriter().write(line))
+    line = Lineage(("a",), (replace(first, stdout="long"), second))
+    assert Lineage(("a",), (first, second)) == read_lineage(LineageWriter().write(line))
     gap = StepRecord(number=1, kind="unrecorded")
-    assert line == Line((), (gap, second)).behind(line)
-    assert line == Line((), line.steps).behind(line)
-    assert Line((), (second,)) == Line((), (second,)).behind(Line((), (step(7),)))
+    assert line == Lineage((), (gap, second)).behind(line)
+    assert line == Lineage((), line.steps).behind(line)
+    assert Lineage((), (second,)) == Lineage((), (second,)).behind(Lineage((), (step(7),)))
 
 
 # -- whatever the line: what the steps give is what was there ----------------------------------------------

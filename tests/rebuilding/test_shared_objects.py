@@ -8,9 +8,9 @@ from types import MappingProxyType
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cenote_worker.execution.trace import ABSENT, BLIND, Location, StepTrace, Version, name
 from cenote_worker.history.step import StepRecord
-from cenote_worker.rebuilding.sharing import Sharing
-from cenote_worker.trace import ABSENT, BLIND, Location, StepTrace, Version, name
+from cenote_worker.record.rebuild_plan import SharedObjects
 
 NAMES = tuple(map(name, "abcde"))
 some = st.sets(st.sampled_from(NAMES), max_size=4)
@@ -59,7 +59,7 @@ def test_names_are_together_as_the_steps_have_left_them(program: list[tuple]) ->
     expected: Groups = {NAMES[0]: frozenset((NAMES[0],))}
     for each in line:
         expected = followed(expected, each)
-    sharing = Sharing(line, ("a",))
+    sharing = SharedObjects(line, ("a",))
     assert {each: expected.get(each, frozenset((each,))) for each in NAMES} == {
         each: sharing.group(each) for each in NAMES
     }
@@ -73,7 +73,7 @@ def test_thousands_of_names_that_leave_what_they_share_cost_a_step_each() -> Non
         record(number, names, set(), set(), [names] if number % 2 else [], number % 3 == 0)
         for number in range(2, 40)
     ]
-    assert names == Sharing(line, ()).group(name("n7"))
+    assert names == SharedObjects(line, ()).group(name("n7"))
 
 
 def test_what_does_not_tell_what_it_holds_may_hold_all_that_its_step_had() -> None:
@@ -83,5 +83,5 @@ def test_what_does_not_tell_what_it_holds_may_hold_all_that_its_step_had() -> No
         writes=MappingProxyType({b: Version("?"), c: Version("1")}),
         unportable=MappingProxyType({b: f"a nditer {BLIND}"}),
     )
-    found = Sharing([StepRecord(number=1, code="", trace=trace)], "ad")
+    found = SharedObjects([StepRecord(number=1, code="", trace=trace)], "ad")
     assert (frozenset((a, b, c)), {d}) == (found.group(b), found.group(d))

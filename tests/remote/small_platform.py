@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 
-from cenote.runtime.host_patcher import HOST_PATCHER
+from cenote.runtime.replay.patcher import HOST_PATCHER
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
 from cenote_security.errors import CenoteError, NameExistsError, NotAuthenticatedError, UnknownRuntimeError
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.serving.limits import PATIENCE, Patience
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.serving.limits import SERVER_TIMEOUTS, ServerTimeouts
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import Rights
@@ -54,7 +54,7 @@ class _Relay(grpc.GenericRpcHandler):
 class SmallPlatform(PlatformServiceServicer):
     """Start it, hand its `address` and TOKEN to clients, close it."""
 
-    def __init__(self, patience: Patience = PATIENCE) -> None:
+    def __init__(self, patience: ServerTimeouts = SERVER_TIMEOUTS) -> None:
         self.references = LocalReferences(room=1 << 30)
         self.server = RuntimeServer(self._authorise, self.references, patience=patience, patcher=HOST_PATCHER)
         self.hosted: dict[str, HostedRuntime] = {}
@@ -119,7 +119,7 @@ class SmallPlatform(PlatformServiceServicer):
                 return self._described(self._names[request.name])
             runtime = f"rt_{secrets.token_hex(8)}"
             relay = HostRelay()
-            hosted = HostedRuntime(policies.from_message(request.policy), relay, name=runtime)
+            hosted = HostedRuntime(policies.to_policy(request.policy), relay, name=runtime)
             self.hosted[runtime], self._relays[runtime] = hosted, relay
             self._names[request.name or runtime] = runtime
         self.server.add(runtime, hosted, relay)
@@ -155,7 +155,7 @@ class SmallPlatform(PlatformServiceServicer):
             name=next((name for name, id in self._names.items() if id == runtime), ""),
             address=self.runtimes_address,
             capability=TOKEN,
-            policy=policies.to_message(hosted.policy),
+            policy=policies.from_policy(hosted.policy),
             state=platform_pb2.RuntimeDescription.READY,
             clients=self.server.attached(runtime),
             steps=hosted.step,

@@ -14,7 +14,7 @@ from cenote.harness import ApplyOptions, Artifact, BuildOptions
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.history.events import Declared
+from cenote_worker.history.events import ArtifactDeclared
 
 Connect = Callable[..., PythonRuntime]
 
@@ -42,7 +42,9 @@ def test_what_one_client_declares_another_builds(own_platform: SmallPlatform) ->
     old.drop("rate")
     one.state.declare(Artifact("rate", "function"), Artifact("made", "dataset", ("rate",)))
     with pytest.raises(UsageError, match="made depends on rate"):
-        old._site.declare([Declared(name="rate", dropped=True)])  # as a client that has not heard of it
+        old._site.declare(
+            [ArtifactDeclared(name="rate", dropped=True)]
+        )  # as a client that has not heard of it
     platform.delete("shared")
 
 

@@ -13,7 +13,7 @@ from tests.remote.small_platform import SmallPlatform
 from tests.waiting import PATIENCE, until
 
 from cenote.runtime import Function, PythonRuntime, Variable
-from cenote.runtime.remote import patience, session
+from cenote.runtime.remote import reconnection, session
 from cenote_security.errors import (
     OutcomeUnknownError,
     RuntimeLostError,
@@ -35,8 +35,8 @@ for n in range(60):
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A line that stood is given up after a moment."""
-    monkeypatch.setattr(patience, "PATIENCE", 0.3)
-    monkeypatch.setattr(session, "Patience", lambda _limit: patience.Patience(0.3))
+    monkeypatch.setattr(reconnection, "PATIENCE", 0.3)
+    monkeypatch.setattr(session, "RetrySchedule", lambda _limit: reconnection.RetrySchedule(0.3))
 
 
 class Reader:
@@ -201,7 +201,7 @@ def test_a_line_that_was_closed_is_no_broken_one(
 ) -> None:
     """Nobody thinks of another try, for which whoever closes a runtime would wait."""
     tries: list[float] = []
-    monkeypatch.setattr(patience.Patience, "broke", lambda _, now: tries.append(now))
+    monkeypatch.setattr(reconnection.RetrySchedule, "broke", lambda _, now: tries.append(now))
     runtime = connect(platform)
     assert runtime.execute("x = 1").success
     runtime.close()

@@ -11,20 +11,19 @@ from hypothesis import strategies as st
 from tests.descriptors import MEMORY, all_closed, opened
 from tests.waiting import until
 
-from cenote.runtime.remote.call import HEARD_EVERY, Answer, Call
+from cenote.runtime.remote.calls import HEARD_EVERY, Answer, PendingCall
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.content import Content
-from cenote_worker.supervisor.edge import ValueReply
-from cenote_worker.wire.contents import announce, chunks
-from cenote_worker.wire.parts import cut
+from cenote_worker.supervisor.frame_parser import ValueReply
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.chunking import announce, chunks, cut
 
 LIMIT = 8 << 20
 
 
-def call(**changed: Any) -> Call:
+def call(**changed: Any) -> PendingCall:
     frame = runtime_pb2.ClientFrame(call=1, cell=runtime_pb2.Cell())
-    return Call(**{"frame": frame, "settle": lambda answer: None, "limit": LIMIT, **changed})
+    return PendingCall(**{"frame": frame, "settle": lambda answer: None, "limit": LIMIT, **changed})
 
 
 def printed(text: str, position: int) -> runtime_pb2.ServerFrame:

@@ -9,16 +9,15 @@ from typing import Any
 import pytest
 from tests.waiting import PATIENCE, until
 
-from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.references import ObjectReference, Sealed
+from cenote.runtime.inject.host_function_server import HostFunctionServer
+from cenote.runtime.inject.references import ObjectReference, Sealed
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.hosts import FIRST, RemoteCalls
+from cenote.runtime.remote.host_calls import FIRST, RemoteCalls
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import UnknownReferenceError
 from cenote_security.values.encoder import encode
-from cenote_worker.content import Content
-from cenote_worker.holding import Holding
-from cenote_worker.wire.contents import announce, chunks
+from cenote_worker.transport.content import Content, Holding
+from cenote_worker.wire.chunking import announce, chunks
 
 PLACE = "platform:1"
 LIMIT = 8 << 20
@@ -46,7 +45,7 @@ class Client:
 
     def __init__(self, **targets: Callable[..., object]) -> None:
         self.line = FakeLine()
-        self.desk = HostDesk({(name, ""): target for name, target in targets.items()}, {})
+        self.desk = HostFunctionServer({(name, ""): target for name, target in targets.items()}, {})
         self.calls = background().wait(self._made(), PATIENCE, "be made")
 
     async def _made(self) -> RemoteCalls:

@@ -7,10 +7,10 @@ from collections import defaultdict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote.runtime.remote.outbox import Outbox
+from cenote.runtime.remote.session import ClientFrameQueue
 from cenote_proto.v1 import runtime_pb2
-from cenote_worker.content import Content
-from cenote_worker.wire.contents import CHUNK
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.chunking import CHUNK
 
 
 def frame(call: int) -> runtime_pb2.ClientFrame:
@@ -25,12 +25,12 @@ def sealed(data: bytes) -> Content:
 
 def test_nothing() -> None:
     """An empty outbox has nothing to give."""
-    assert Outbox().take() is None
+    assert ClientFrameQueue().take() is None
 
 
 def test_frames_overtake_contents() -> None:
     """An interrupt does not wait behind a gigabyte."""
-    outbox = Outbox()
+    outbox = ClientFrameQueue()
     outbox.put(frame(1))
     with_chunks = sealed(bytes(3 * CHUNK))
     outbox.put_content(1, with_chunks)
@@ -47,7 +47,7 @@ def test_frames_overtake_contents() -> None:
 @given(st.lists(st.integers(min_value=49_153, max_value=3 * CHUNK), min_size=1, max_size=4))
 def test_contents_arrive_whole(sizes: list[int]) -> None:
     """Each in order and with one last chunk, however many take turns."""
-    outbox, contents = Outbox(), [sealed(bytes([n]) * size) for n, size in enumerate(sizes)]
+    outbox, contents = ClientFrameQueue(), [sealed(bytes([n]) * size) for n, size in enumerate(sizes)]
     for number, content in enumerate(contents):
         outbox.put_content(number, content)
     received: dict[int, bytes] = defaultdict(bytes)
@@ -65,7 +65,7 @@ def test_contents_arrive_whole(sizes: list[int]) -> None:
 
 def test_what_is_forgotten_is_not_sent() -> None:
     """Chunks of a call that was taken back stay here; those of others go."""
-    outbox, contents = Outbox(), [sealed(bytes(CHUNK)), sealed(bytes(CHUNK))]
+    outbox, contents = ClientFrameQueue(), [sealed(bytes(CHUNK)), sealed(bytes(CHUNK))]
     for number, content in enumerate(contents):
         outbox.put_content(number, content)
     outbox.forget(0)

@@ -1,8 +1,8 @@
-"""Tests of `cenote.runtime.remote.history_copy`, against a history that is told an event at a time."""
+"""Tests of `cenote.runtime.remote.history`, against a history that is told an event at a time."""
 
 from __future__ import annotations
 
-from cenote.runtime.remote.history_copy import HistoryCopy
+from cenote.runtime.remote.history import HistoryCopy
 from cenote_proto.v1 import runtime_pb2
 from cenote_worker.history.history import History
 from cenote_worker.history.messages import from_event

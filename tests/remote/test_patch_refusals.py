@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from cenote.harness.artifacts import UnbuildableError
-from cenote.harness.patch_errors import (
+from cenote.harness.patching.errors import (
     NotPutBackError,
     NoWayError,
     StalePlanError,
     StateNotKeptError,
     StepNotRepeatedError,
 )
-from cenote.runtime.patch_refusals import REFUSALS, error_of, refusal_of
+from cenote.runtime.replay.patch_messages import REFUSALS, error_of, refusal_of
 from cenote_security.errors import CenoteError, MalformedValueError, UsageError
+from cenote_worker.execution.results import PatchRefusal
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import PatchRefusal
 
 UPLOAD = StepRecord(number=1, kind="upload")
 

@@ -12,7 +12,7 @@ import pytest
 from tests.remote.small_platform import SmallPlatform
 
 from cenote.connection import connect
-from cenote.gateway.tls import made_certificates
+from cenote.gateway.tls.certificates import made_certificates
 from cenote.runtime.remote import platform_client
 from cenote_security.errors import NotAuthenticatedError, UnavailableError
 

@@ -12,8 +12,17 @@ import grpc
 import pytest
 
 from cenote.connection import connect
-from cenote.runtime.remote.patience import AT_FIRST, PATIENCE, SAID_AFTER, Patience
-from cenote.runtime.remote.returning import MOST_KNOWN, Returning, is_known, may_be_sent_again, remember
+from cenote.runtime.remote.reconnection import (
+    AT_FIRST,
+    MOST_KNOWN,
+    PATIENCE,
+    SAID_AFTER,
+    RetrySchedule,
+    Returning,
+    is_known,
+    may_be_sent_again,
+    remember,
+)
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer, add_PlatformServiceServicer_to_server
 from cenote_security.errors import UnavailableError, UsageError
@@ -192,7 +201,7 @@ def test_a_wait_is_said_once_and_ends() -> None:
 
 def test_a_line_that_is_broken_for_longer_is_worth_a_word() -> None:
     """Once for each break."""
-    patience = Patience(60.0)
+    patience = RetrySchedule(60.0)
     patience.stands(0)
     for broke in (10.0, 100.0):
         patience.broke(broke)
@@ -205,7 +214,7 @@ def test_a_line_that_is_broken_for_longer_is_worth_a_word() -> None:
 
 def test_a_line_is_waited_for_as_long_as_a_move_takes() -> None:
     """Whatever the wait: a runtime that moves breaks its lines."""
-    patience = Patience(0.0)
+    patience = RetrySchedule(0.0)
     assert patience.broke(0) is not None
     assert patience.broke(AT_FIRST) is None
     patience.stands(0)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.jail.cells.ipython_syntax import to_python
 
 Corpus = dict[str, str]
 

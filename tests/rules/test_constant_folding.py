@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cenote_security.rules.reading.memory import Memory
-from cenote_security.rules.reading.recorder import Recorder
+from cenote_security.rules.findings import WatchedNames
+from cenote_security.rules.reading.abstract_values import Memory
+from cenote_security.rules.reading.reader import RecordingReader
 from cenote_security.rules.reading.syntax import Reading
-from cenote_security.rules.use import Watch
 
 
 def told(expression: str) -> object:
     """The constant that a reading tells for the expression; None when it does not."""
     tree = ast.parse(expression)
-    reading = Reading(tree, Watch(), Memory(), Recorder)
-    assert isinstance(reading.reader, Recorder)
+    reading = Reading(tree, WatchedNames(), Memory(), RecordingReader)
+    assert isinstance(reading.reader, RecordingReader)
     statement = tree.body[-1]
     assert isinstance(statement, ast.Expr)
     return reading.reader.constant_of(statement.value)

@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from cenote_security.rules.reading.memory import Memory
+from cenote_security.rules.findings import WatchedNames
+from cenote_security.rules.reading.abstract_values import Memory
 from cenote_security.rules.reading.syntax import HANDLERS, Reading, UnreadableSyntaxError
-from cenote_security.rules.use import Watch
 
 READ_BY_MATCH = {
     ast.MatchAs,
@@ -87,7 +87,7 @@ def test_unknown_syntax_is_refused(base: type[ast.AST]) -> None:
     future = type("Future", (base,), {"_fields": ()})()
     body = future if isinstance(future, ast.stmt) else ast.Expr(future)
     with pytest.raises(UnreadableSyntaxError, match="Future"):
-        Reading(ast.Module([body], []), Watch(), Memory())
+        Reading(ast.Module([body], []), WatchedNames(), Memory())
 
 
 def test_unknown_patterns_are_refused() -> None:
@@ -95,4 +95,4 @@ def test_unknown_patterns_are_refused() -> None:
     future = type("FuturePattern", (ast.pattern,), {"_fields": ()})()
     match = ast.Match(ast.Name("x", ast.Load()), [ast.match_case(future, None, [ast.Pass()])])
     with pytest.raises(UnreadableSyntaxError, match="FuturePattern"):
-        Reading(ast.Module([match], []), Watch(), Memory())
+        Reading(ast.Module([match], []), WatchedNames(), Memory())

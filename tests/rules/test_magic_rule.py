@@ -6,7 +6,7 @@ import pytest
 
 from cenote import PythonRuntime, SandboxPolicy
 from cenote.security import MagicRule, SecurityChecker, default_rules, strict_rules
-from cenote_worker.in_jail.rewrite import to_python
+from cenote_worker.jail.cells.ipython_syntax import to_python
 
 
 def reasons(code: str, *rules: MagicRule) -> list[str]:

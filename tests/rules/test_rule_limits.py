@@ -20,9 +20,9 @@ from cenote_security.rules import (
     default_rules,
     strict_rules,
 )
-from cenote_security.rules.reading import fold
-from cenote_security.rules.reading.value import HEAVIEST, Const, items
-from cenote_security.rules.session import LONGEST
+from cenote_security.rules.checker import LONGEST
+from cenote_security.rules.reading import constant_folding
+from cenote_security.rules.reading.abstract_values import HEAVIEST, Const, items
 
 Load = Callable[[str], dict[str, str]]
 STRICT = SecurityChecker(strict_rules())
@@ -106,8 +106,10 @@ def test_nothing_grows_without_bound(code: str) -> None:
 
 def test_folded_text_is_limited() -> None:
     """At the limit a string is told; one past it is not."""
-    assert fold.binary(_plus(), Const("a" * (fold.LONGEST - 1)), Const("b")) is not None
-    assert fold.binary(_plus(), Const("a" * fold.LONGEST), Const("b")) is None
+    assert (
+        constant_folding.binary(_plus(), Const("a" * (constant_folding.LONGEST - 1)), Const("b")) is not None
+    )
+    assert constant_folding.binary(_plus(), Const("a" * constant_folding.LONGEST), Const("b")) is None
 
 
 def test_containers_are_limited() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cenote.errors import NotTransferableError
 from cenote.runtime import Function, PythonRuntime, Type, Variable
-from cenote_worker import code_versions
+from cenote_worker.pickling import code_objects
 
 
 def double(number: int) -> int:
@@ -29,7 +29,7 @@ def test_bytecode_of_another_version_is_refused(
     make: Callable[[], Function | Type | Variable], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was run, and gave errors of the interpreter's, or something else. Data goes as before."""
-    monkeypatch.setattr(code_versions, "_HERE", (3, 99))
+    monkeypatch.setattr(code_objects, "_HERE", (3, 99))
     with PythonRuntime() as runtime:
         with pytest.raises(NotTransferableError, match=r"of Python 3\.99, which Python 3\.\d+ cannot run"):
             runtime.inject(make())
@@ -47,7 +47,7 @@ def test_bytecode_of_this_version_is_run() -> None:
 )
 def test_code_is_written_whole(code: CodeType) -> None:
     """With the file that it is of, which nobody compares."""
-    make, arguments = code_versions.reduced_code(code)
+    make, arguments = code_objects.reduced_code(code)
     made = make(*arguments)
     assert code == made
     assert (code.co_filename, code.co_qualname) == (made.co_filename, made.co_qualname)

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.waiting import PATIENCE, until
 
-from cenote.runtime import host_turns
-from cenote.runtime.host_desk import ARGUMENTS, SMALL, HostDesk, HostResult
+from cenote.runtime.inject import host_turns
+from cenote.runtime.inject.host_function_server import ARGUMENTS, SMALL, HostFunctionServer, HostResult
 from cenote_security.values.encoder import encode
-from cenote_worker.content import Content
-from cenote_worker.results import HostFailure
-from cenote_worker.supervisor.host_line import HostCall
+from cenote_worker.execution.results import HostFailure
+from cenote_worker.supervisor.channels.host_calls import HostCall
+from cenote_worker.transport.content import Content
 
 LIMIT = 20
 
@@ -29,7 +29,7 @@ class Call(HostCall):
 class Caller:
     """A jail, as a desk sees it."""
 
-    def __init__(self, desk: HostDesk) -> None:
+    def __init__(self, desk: HostFunctionServer) -> None:
         self.desk = desk
         self.number = 0
         self.answers: dict[int, HostResult] = {}
@@ -62,7 +62,7 @@ def busy(
 
     async def other() -> None: ...
 
-    desk = HostDesk({("f", ""): free.wait if request.param == "plain" else other}, {})
+    desk = HostFunctionServer({("f", ""): free.wait if request.param == "plain" else other}, {})
     if request.param == "plain":
         caller = Caller(desk)
         for _ in range(host_turns.THREADS):
@@ -104,7 +104,7 @@ def test_calls_that_are_taken_back_leave_little_and_not_for_ever(
 def test_what_a_cancelled_call_carried_is_given_back_at_once() -> None:
     """Its turn may come in an hour: until then the arguments would be held."""
     free = threading.Event()
-    desk = HostDesk({("f", ""): free.wait}, {})
+    desk = HostFunctionServer({("f", ""): free.wait}, {})
     caller = Caller(desk)
     for _ in range(host_turns.THREADS):
         caller.call()
@@ -123,7 +123,7 @@ def test_an_answer_that_cannot_be_sent_is_an_answer_still(caplog: pytest.LogCapt
             raise ValueError("no message can hold this")
         heard.append(result)
 
-    desk, encoded = HostDesk({("f", ""): lambda: 1}, {}), encode([[], {}])
+    desk, encoded = HostFunctionServer({("f", ""): lambda: 1}, {}), encode([[], {}])
     call = HostCall(1, "f", "", Content.pack([encoded.header, encoded.pieces]), None, 0)
     desk.call(call, None, answer)
     until(lambda: heard)
@@ -138,7 +138,7 @@ DEAR = ARGUMENTS.header_bytes // 2 - 2**16
 class DearCaller(Caller):
     """size: of the arguments' encoding."""
 
-    def __init__(self, desk: HostDesk, size: int) -> None:
+    def __init__(self, desk: HostFunctionServer, size: int) -> None:
         super().__init__(desk)
         self._arguments = Content.pack([b" " * size + encode([[], {}]).header, encode([[], {}]).pieces])
 
@@ -172,7 +172,7 @@ def test_dear_arguments_are_bounded_together(kind: str) -> None:
         with lock:
             running[0] -= 1
 
-    desk = HostDesk({("f", ""): plain if kind == "plain" else later}, {})
+    desk = HostFunctionServer({("f", ""): plain if kind == "plain" else later}, {})
     dear, small = DearCaller(desk, DEAR), DearCaller(desk, SMALL // 2)
     for _ in range(12):
         dear.call()

@@ -165,7 +165,7 @@ def test_calls_to_what_was_never_offered(make_runtime) -> None:
     runtime = make_runtime(variables=[Variable("account", Account(), host=True)])
     for method in ("_audit", "__init__", "__class__", "deposit.__globals__"):
         code = (
-            "from cenote_worker.in_jail.hosts_stubs import _Caller\n"
+            "from cenote_worker.jail.values.host_stubs import _Caller\n"
             "stub = account.deposit\n"
             "channel = [c.cell_contents for c in stub.__closure__ if isinstance(c.cell_contents, _Caller)][0]\n"
             f"channel.call({method!r}, (), {{}})"

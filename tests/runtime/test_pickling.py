@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.runtime.pickling_unsafe import dump, is_foreign
+from cenote.runtime.inject.pickling_unsafe import dump, is_foreign
 from cenote_security.errors import NotTransferableError
-from cenote_worker.content import Content
+from cenote_worker.transport.content import Content
 
 
 def load(content: Content) -> object:
@@ -63,7 +63,7 @@ def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
     sending = textwrap.dedent(
         """
         import sys
-        from cenote.runtime.pickling_unsafe import dump
+        from cenote.runtime.inject.pickling_unsafe import dump
         import my_tools
         pickled = dump("make", my_tools.make)
         sys.stdout.buffer.write(bytes(pickled.content.unpack()[0]))
@@ -86,7 +86,7 @@ def test_modules_that_a_jail_cannot_import_go_by_value(tmp_path: Path) -> None:
 MODELS = """
 from __future__ import annotations
 import enum, pydantic, sys
-from cenote.runtime.pickling_unsafe import dump
+from cenote.runtime.inject.pickling_unsafe import dump
 class Colour(enum.Enum):
     RED = "red"
 class Part(pydantic.BaseModel):

@@ -20,9 +20,9 @@ import pytest
 
 from cenote.errors import NotTransferableError, UsageError
 from cenote.runtime import Function, PythonRuntime, Type, Variable
-from cenote.runtime.injection import pack, signature_text
-from cenote.runtime.pickling_unsafe import DataOnly, dump
-from cenote_worker.content import Content
+from cenote.runtime.inject.injection import pack, signature_text
+from cenote.runtime.inject.pickling_unsafe import DataOnly, dump
+from cenote_worker.transport.content import Content
 
 API_KEY = "sk-" + "SECRET"
 MOST = 7

@@ -6,8 +6,8 @@ import inspect
 
 import pytest
 
-from cenote.runtime.injection import signature_text
-from cenote_worker.in_jail.signatures import parse_signature
+from cenote.runtime.inject.injection import signature_text
+from cenote_worker.jail.rendering.signatures import parse_signature
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pydantic
 import pytest
 
 from cenote.runtime import Function, PythonRuntime, Type, Variable
-from cenote.runtime.types_along import MAX_CLASSES, types_along
+from cenote.runtime.inject.injection import MAX_CLASSES, types_along
 
 T = TypeVar("T")
 

@@ -30,7 +30,7 @@ from cenote_security.errors import (
 )
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import CheckpointRefusedError, IncompleteForkError
-from cenote_worker.hosted.noted import MAX_FORMER_VALUES
+from cenote_worker.runtime.injection_log import MAX_FORMER_VALUES
 
 
 class Color(Enum):

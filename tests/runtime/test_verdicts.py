@@ -11,7 +11,7 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote.agent import AgentResponse, StopReason
-from cenote.agent.allowance import AllowanceSpentError
+from cenote.agent.act.branches import AllowanceSpentError
 from cenote.data.errors import BatchFailedError
 from cenote.models import ContextLengthError, ModelError
 from cenote.models.errors import ModelUnavailableError
@@ -33,7 +33,7 @@ from cenote_security.errors import (
 )
 from cenote_security.policy import SandboxPolicy
 from cenote_security.verdict import INFRASTRUCTURE, TASK, Verdict, limit, of_reason
-from cenote_worker.supervisor.edge import read_error
+from cenote_worker.supervisor.frame_parser import read_error
 from cenote_worker.wire.results import from_error
 
 SMALL = SandboxPolicy(preload=(), memory="192MiB", disk="4MiB", processes=24)

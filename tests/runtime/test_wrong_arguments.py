@@ -9,7 +9,7 @@ import pytest
 import cenote
 from cenote import Budget, CaveAgent, PythonRuntime, Team
 from cenote.harness import Patch
-from cenote.harness.state import ExecutionState
+from cenote.harness.questions.execution_state import ExecutionState
 from cenote.models import OpenAIServerModel, ReplayModel, ScriptedModel
 from cenote.security import FunctionRule, SandboxPolicy, SecurityChecker
 from cenote.team import gather

@@ -11,9 +11,9 @@ from tests.serving.plain import Line
 
 from cenote_security.errors import RejectedError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.serving.limits import Patience
-from cenote_worker.serving.references import LocalReferences, ReferenceStore
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.serving.limits import ServerTimeouts
+from cenote_worker.serving.references import LocalReferences, SharedValueStore
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import Rights
 from cenote_worker.serving.server import RuntimeServer
@@ -38,7 +38,7 @@ def authorise(token: str, runtime: str | None) -> Rights:
 class World:
     """A server, its runtimes, and the lines of a test."""
 
-    def __init__(self, patience: Patience, references: ReferenceStore | None = None) -> None:
+    def __init__(self, patience: ServerTimeouts, references: SharedValueStore | None = None) -> None:
         self._own_references = LocalReferences(room=2 << 30)
         self.references = references or self._own_references
         self.server = RuntimeServer(authorise, self.references, patience=patience)
@@ -77,7 +77,7 @@ def make_world() -> Iterator[Callable[..., World]]:
     made: list[World] = []
 
     def make(**patience: float) -> World:
-        made.append(World(Patience(**patience)))
+        made.append(World(ServerTimeouts(**patience)))
         return made[-1]
 
     yield make

@@ -15,8 +15,8 @@ from tests.serving.test_tour import FUNCTION, values
 from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
-from cenote_worker.hosted.keyed_call import RequestKey
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.runtime.keyed_requests import RequestKey
 from cenote_worker.serving.limits import MAX_IN_FLIGHT
 
 

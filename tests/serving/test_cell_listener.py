@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.results import StreamName
+from cenote_worker.execution.results import StreamName
 from cenote_worker.serving.limits import WINDOW
 from cenote_worker.serving.listeners import MERGED, CellListener
 

@@ -14,7 +14,7 @@ from tests.serving.conftest import World
 from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import reference_pb2
-from cenote_worker.serving.doorkeeper import MAX_STRANGERS, Doorkeeper, Metadata
+from cenote_worker.serving.auth_interceptor import MAX_STRANGERS, AuthInterceptor, Metadata
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 GET = "/cenote_proto.v1.ReferenceService/GetReference"
@@ -90,7 +90,7 @@ async def test_a_stranger_is_to_come_to_the_point() -> None:
     async def nobody(_metadata: Metadata) -> None:
         raise AssertionError("no token is needed")
 
-    server = grpc.aio.server(interceptors=(Doorkeeper(nobody, hurry=0.05),))
+    server = grpc.aio.server(interceptors=(AuthInterceptor(nobody, hurry=0.05),))
     health_pb2_grpc.add_HealthServicer_to_server(health_aio.HealthServicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.serving import limits
 from cenote_worker.serving.references import UNCLAIMED
 from cenote_worker.serving.relay import HostRelay

@@ -10,16 +10,16 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_worker.content import INLINE_LIMIT, Content
-from cenote_worker.hosted.injection import NOTHING, Injection
-from cenote_worker.results import VariableInfo
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.runtime.injection import NOTHING, Injection
 from cenote_worker.serving.limits import MAX_ARGUMENTS
-from cenote_worker.serving.references import Held, LocalReferences, Origin
+from cenote_worker.serving.references import HeldReference, LocalReferences, ReferenceOrigin
 from cenote_worker.serving.relay import HostRelay
-from cenote_worker.supervisor.host_line import MAX_CLASS, MAX_ERROR, HostLine
+from cenote_worker.supervisor.channels.host_calls import MAX_CLASS, MAX_ERROR, HostCallChannel
+from cenote_worker.transport.content import INLINE_LIMIT, Content
 
 INFO = VariableInfo(name="a", type="int", size=1)
-HOME = Origin(tenant="us", runtime="r", step=1)
+HOME = ReferenceOrigin(tenant="us", runtime="r", step=1)
 
 
 class Client:
@@ -79,7 +79,7 @@ class Jail:
         self.relay.offered(Injection(values=NOTHING, hosts=(f,), client="one"))
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(PATIENCE)
-        self.line = HostLine(ours, self.relay, 1 << 20)
+        self.line = HostCallChannel(ours, self.relay, 1 << 20)
 
     def call(self, number: int, size: int = 1) -> None:
         request = jail_pb2.HostRequest()
@@ -164,7 +164,7 @@ def test_a_jail_drops_what_it_has_once(jail: Jail) -> None:
     for number in (1, 2, 2):
         jail.say(jail_pb2.HostRequest(release=jail_pb2.HostRelease(reference=number)))
     assert [] == jail.place.late
-    jail.relay.take_up(Held(reference="r", tenant="us", holder="runtime r handle 7 one"))
+    jail.relay.take_up(HeldReference(reference="r", tenant="us", holder="runtime r handle 7 one"))
     for _ in range(3):
         jail.say(jail_pb2.HostRequest(release=jail_pb2.HostRelease(reference=7)))
     assert 1 == len(jail.place.late)
@@ -238,8 +238,8 @@ def test_a_relay_takes_up_what_a_killed_one_held() -> None:
         Content(size=1, count=1, inline=b"1"), INFO, HOME, holder="runtime r handle 7 one", lease=math.inf
     ).id
     relay = HostRelay()
-    assert not relay.take_up(Held(reference=reference, tenant="us", holder="runtime r call 8"))
-    assert relay.take_up(Held(reference=reference, tenant="us", holder="runtime r handle 7 one"))
+    assert not relay.take_up(HeldReference(reference=reference, tenant="us", holder="runtime r call 8"))
+    assert relay.take_up(HeldReference(reference=reference, tenant="us", holder="runtime r handle 7 one"))
     jail = Jail(place, relay)
     request = jail_pb2.HostRequest()
     request.call.id, request.call.target, request.call.reference = 1, "f", 7
@@ -260,7 +260,7 @@ def test_what_is_dropped_before_a_relay_has_its_place() -> None:
     holder = "runtime r handle 7 one"
     content = Content(size=1, count=1, inline=b"1")
     reference = place.references.put(content, INFO, HOME, holder=holder, lease=math.inf).id
-    relay.take_up(Held(reference=reference, tenant="us", holder=holder))
+    relay.take_up(HeldReference(reference=reference, tenant="us", holder=holder))
     relay.release(7)
     relay.bind(place)
     assert [] == place.references.list("us", after="", limit=10)

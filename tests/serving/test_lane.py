@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from cenote_worker.serving.lane import Lane
+from cenote_worker.serving.served_runtime import SerialExecutor
 
 
 async def test_one_after_the_other() -> None:
     """Each gives what it gives, or raises what it raises; the loop goes on meanwhile."""
-    lane, held, done = Lane(asyncio.get_running_loop()), threading.Event(), list[int]()
+    lane, held, done = SerialExecutor(asyncio.get_running_loop()), threading.Event(), list[int]()
 
     def fail() -> None:
         done.append(2)
@@ -31,7 +31,7 @@ async def test_one_after_the_other() -> None:
 
 async def test_what_has_not_begun_is_not_carried_out() -> None:
     """Once the lane is closed; what has begun comes to its end."""
-    lane, begun, held = Lane(asyncio.get_running_loop()), threading.Event(), threading.Event()
+    lane, begun, held = SerialExecutor(asyncio.get_running_loop()), threading.Event(), threading.Event()
     running = lane.carry_out(lambda: begun.set() or held.wait())
     waiting = lane.carry_out(lambda: 1)
     await asyncio.to_thread(begun.wait)

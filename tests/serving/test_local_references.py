@@ -11,14 +11,14 @@ from tests.descriptors import MEMORY, all_closed, opened
 from tests.waiting import until
 
 from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
-from cenote_worker.results import VariableInfo
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.results import VariableInfo
 from cenote_worker.serving import references
-from cenote_worker.serving.references import MAX_HOLDERS, LocalReferences, Origin, ReferenceRecord
+from cenote_worker.serving.references import MAX_HOLDERS, LocalReferences, ReferenceOrigin, ReferenceRecord
+from cenote_worker.transport.content import Content
 
 INFO = VariableInfo(name="x", type="bytes")
-OURS = Origin(tenant="us", runtime="r", step=3)
+OURS = ReferenceOrigin(tenant="us", runtime="r", step=3)
 SIZE = 100_000
 
 
@@ -35,7 +35,7 @@ def content() -> Content:
     return made
 
 
-def put(store: LocalReferences, origin: Origin = OURS, lease: float = 10) -> ReferenceRecord:
+def put(store: LocalReferences, origin: ReferenceOrigin = OURS, lease: float = 10) -> ReferenceRecord:
     return store.put(content(), INFO, origin, holder="one", lease=lease)
 
 

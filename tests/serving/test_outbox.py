@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from cenote_proto.v1 import runtime_pb2
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.serving.calls.content_transfer import FrameOutbox
 from cenote_worker.serving.limits import MAX_OUTBOX_BYTES, MAX_OUTBOX_FRAMES
-from cenote_worker.serving.outbox import Outbox
-from cenote_worker.wire.contents import CHUNK
-from cenote_worker.wire.parts import LONGEST
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.chunking import CHUNK, LONGEST
 
 
 class Told:
@@ -18,7 +17,7 @@ class Told:
         self.filled = 0
         self.sent: list[int] = []
         self.drained = 0
-        self.outbox = Outbox(self._filled, self.sent.append, self._drained)
+        self.outbox = FrameOutbox(self._filled, self.sent.append, self._drained)
 
     def _filled(self) -> None:
         self.filled += 1
@@ -35,7 +34,7 @@ def content(size: int) -> Content:
     return Content(size=size, count=0, memory=SealedMemory.create([bytes(size)]))
 
 
-def calls(outbox: Outbox) -> list[tuple[int, str | None, bool]]:
+def calls(outbox: FrameOutbox) -> list[tuple[int, str | None, bool]]:
     """(number, kind, whether it is the last chunk or part) of all that waits."""
     found = []
     while (one := outbox.next()) is not None:

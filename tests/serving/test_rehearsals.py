@@ -8,8 +8,8 @@ from tests.serving.plain import Line, plain, unpacked
 
 from cenote_proto.v1 import failure_pb2, runtime_pb2
 from cenote_security.errors import UsageError
-from cenote_security.safeload import load
-from cenote_worker.serving.edge import check
+from cenote_security.values.decoder import load
+from cenote_worker.serving.calls.call_parser import check
 
 ENDLESS = "import time\nwhile True: time.sleep(0.01)"
 

@@ -16,7 +16,7 @@ from tests.waiting import until
 from cenote_proto.v1 import failure_pb2
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.server import RuntimeServer

@@ -10,9 +10,9 @@ from tests.serving.test_attachment import answer
 from tests.serving.test_tour import values
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, runtime_pb2
-from cenote_worker.content import Content
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.references import Origin
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.serving.references import ReferenceOrigin
+from cenote_worker.transport.content import Content
 
 AGENT = jail_pb2.HostTarget(name="sub", kind=jail_pb2.HostTarget.AGENT)
 
@@ -36,7 +36,7 @@ def put(world: World, value: object) -> str:
     data = packed(pickle.dumps(value))
     content = Content(size=len(data), count=1, inline=data)
     info = VariableInfo(name="made", type="str", size=len(data))
-    origin = Origin(tenant="us", runtime="elsewhere", step=1)
+    origin = ReferenceOrigin(tenant="us", runtime="elsewhere", step=1)
     return world.references.put(content, info, origin, holder="test", lease=60).id
 
 

@@ -10,7 +10,7 @@ from tests.serving.conftest import World
 from tests.serving.plain import Line
 
 from cenote_proto.v1 import failure_pb2, runtime_pb2
-from cenote_worker.authors import MAX_AUTHOR
+from cenote_worker.history.events import MAX_AUTHOR
 
 
 def test_a_client_is_an_author(world: World) -> None:

@@ -12,11 +12,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.serving.conftest import authorise
 from tests.waiting import PATIENCE
 
-from cenote_security.certificate_authority import COMPONENT_LIFETIME, Purpose, issue, make_authority
-from cenote_security.certificates import Certificate, TlsMaterial
-from cenote_worker.serving.doors import Doors
+from cenote_security.auth.certificate_authority import COMPONENT_LIFETIME, Purpose, issue, make_authority
+from cenote_security.auth.certificates import Certificate, TlsMaterial
+from cenote_worker.serving.endpoints import Endpoints, Secured
 from cenote_worker.serving.references import LocalReferences
-from cenote_worker.serving.secured import Secured
 from cenote_worker.serving.server import RuntimeServer
 
 HERE = "127.0.0.1"
@@ -77,12 +76,12 @@ def server(secured: Secured) -> RuntimeServer:
 
 
 @pytest.fixture(scope="module")
-def doors() -> Iterator[Doors]:
+def doors() -> Iterator[Endpoints]:
     with closing(server(Secured(material=Shown(MACHINE), clients=True))) as made:
         yield made.start()
 
 
-def test_the_gateway_gets_in_where_components_do(doors: Doors) -> None:
+def test_the_gateway_gets_in_where_components_do(doors: Endpoints) -> None:
     """Each end knows the other by the platform's authority."""
     assert grpc.StatusCode.OK == knock(doors.components, showing(GATEWAY))
 
@@ -97,12 +96,12 @@ def test_the_gateway_gets_in_where_components_do(doors: Doors) -> None:
         pytest.param(showing(MACHINE), id="another machine's, which is for servers"),
     ],
 )
-def test_nobody_else_does(doors: Doors, credentials: grpc.ChannelCredentials | None) -> None:
+def test_nobody_else_does(doors: Endpoints, credentials: grpc.ChannelCredentials | None) -> None:
     """There is no handshake, so no call is looked at."""
     assert grpc.StatusCode.UNAVAILABLE == knock(doors.components, credentials)
 
 
-def test_clients_need_no_certificate_at_their_door(doors: Doors) -> None:
+def test_clients_need_no_certificate_at_their_door(doors: Endpoints) -> None:
     """They are known by capabilities; the server has to be one of the platform's, and nothing goes in the clear."""
     assert grpc.StatusCode.OK == knock(doors.clients, CLIENT)
     for stranger in (None, grpc.ssl_channel_credentials(OTHER.certificate)):

@@ -10,15 +10,15 @@ import pytest
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import CenoteError, UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.serving.history_requests import HistoryRequests
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.serving.calls.history_requests import HistoryRequests
 from cenote_worker.serving.limits import MAX_CLIENTS
 from cenote_worker.serving.references import LocalReferences
 from cenote_worker.serving.relay import HostRelay
-from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.tenancy.books import no_books
+from cenote_worker.serving.served_runtime import ServedRuntime
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.usage import unrecorded_usage
+from cenote_worker.transport.content import Content
 
 
 class Line:
@@ -45,7 +45,7 @@ def served() -> ServedRuntime:
     relay = HostRelay()
     hosted = HostedRuntime(SandboxPolicy(), relay, name="r")
     pool, loop = ThreadPoolExecutor(1), asyncio.get_running_loop()
-    books = no_books("r", hosted.policy, MachineQuotas())
+    books = unrecorded_usage("r", hosted.policy, MachineQuotas())
     return ServedRuntime("r", hosted, relay, LocalReferences(room=1), books, loop=loop, pool=pool, grace=60)
 
 

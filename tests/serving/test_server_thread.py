@@ -15,8 +15,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.waiting import PATIENCE
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.serving.doorkeeper import Metadata
-from cenote_worker.serving.server_thread import HANDSHAKE, ServerThread
+from cenote_worker.serving.auth_interceptor import Metadata
+from cenote_worker.serving.grpc_server import HANDSHAKE, ServerThread
 
 SETTINGS, PING, ACK = 4, 6, 1
 """Of HTTP/2 (RFC 9113): two kinds of frames, and the flag of an answer."""

@@ -6,7 +6,7 @@ import pytest
 
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import RejectedError
-from cenote_worker.serving.edge import RIGHTS
+from cenote_worker.serving.calls.call_parser import RIGHTS
 from cenote_worker.serving.limits import MAX_TOKEN
 from cenote_worker.serving.rights import Rights, bearer_token
 

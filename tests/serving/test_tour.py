@@ -13,7 +13,7 @@ from tests.serving.plain import Line, LineEnded, packed, plain, unpacked
 
 from cenote_proto.v1 import failure_pb2, jail_pb2, reference_pb2, runtime_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceStub
-from cenote_worker.serving.lane import Lane
+from cenote_worker.serving.served_runtime import SerialExecutor
 
 FUNCTION = jail_pb2.HostTarget(name="double", kind=jail_pb2.HostTarget.FUNCTION, signature="(x)")
 
@@ -182,8 +182,8 @@ def test_a_reference_that_is_here_takes_no_thread(world: World, monkeypatch: pyt
     line, lane = world.line(world.runtime()), list[str]()
     line.run("data = 1")
     shared = line.answer(line.send(share=runtime_pb2.Share(name="data"))).shared.reference
-    begin = Lane._begin
-    monkeypatch.setattr(Lane, "_begin", lambda self: (lane.append("begun"), begin(self)))
+    begin = SerialExecutor._begin
+    monkeypatch.setattr(SerialExecutor, "_begin", lambda self: (lane.append("begun"), begin(self)))
     for reference, begun in ((shared, []), ("ref_of_nobody", ["begun"])):
         by_id = runtime_pb2.Injection(reference=reference, name="copy", replaces="copy", names=["copy"])
         line.answer(line.send(injection=by_id))

@@ -11,12 +11,12 @@ from tests.serving.conftest import World
 from tests.serving.plain import CHUNK, Line, plain
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_worker.content import Content
-from cenote_worker.hosted.value_forms import FormCheck, Written
-from cenote_worker.results import VariableInfo
-from cenote_worker.serving.limits import Patience
-from cenote_worker.supervisor.edge import ValueReply
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.runtime.jail_requests import FormCheck, WrittenForm
+from cenote_worker.serving.limits import ServerTimeouts
+from cenote_worker.supervisor.frame_parser import ValueReply
 from cenote_worker.supervisor.requests import Outcome
+from cenote_worker.transport.content import Content
 
 JSON, ARROW = jail_pb2.JSON_VALUE, jail_pb2.ARROW_VALUE
 NOT_PLAIN = jail_pb2.Refusal.NOT_PLAIN
@@ -25,7 +25,7 @@ NOT_PLAIN = jail_pb2.Refusal.NOT_PLAIN
 @pytest.fixture(scope="module")
 def line() -> Iterator[Line]:
     """To one runtime for all tests here."""
-    world = World(Patience())
+    world = World(ServerTimeouts())
     yield world.line(world.runtime())
     world.close()
 
@@ -225,7 +225,7 @@ def test_a_jail_that_answers_otherwise(content: Content, said: str) -> None:
     """What it sends is bounded and whole out here too, whatever the program in it is."""
     info = VariableInfo(name="x", type="str", shape=None, size=1, description="")
     hearer = Hearer()
-    FormCheck(hearer, Written(JSON, 4)).done(ValueReply(content, info))
+    FormCheck(hearer, WrittenForm(JSON, 4)).done(ValueReply(content, info))
     assert said in str(hearer.outcome)
 
 

@@ -6,14 +6,15 @@ import os
 
 import pytest
 
-from cenote_worker.content import Content
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.kept_injection import from_record, to_record
-from cenote_worker.supervisor.requests import OWNER, Seat
+from cenote_worker.runtime.injection import Injection, from_record, to_record
+from cenote_worker.supervisor.requests import OWNER, AuthorSession
+from cenote_worker.transport.content import Content
 
 
-@pytest.mark.parametrize("seat", [OWNER, Seat(author="ana"), Seat(author="ana", private=True)])
-def test_a_kept_injection_keeps_its_seat(seat: Seat) -> None:
+@pytest.mark.parametrize(
+    "seat", [OWNER, AuthorSession(author="ana"), AuthorSession(author="ana", private=True)]
+)
+def test_a_kept_injection_keeps_its_seat(seat: AuthorSession) -> None:
     """The next process puts it where its author has put it."""
     given = Injection(values=Content.pack([b"pickled"]), replaces="x", names=("x",), seat=seat, client="c")
     record, descriptors, content = to_record(given)

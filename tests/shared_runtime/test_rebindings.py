@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.in_jail.cells import CellCompiler
-from cenote_worker.in_jail.rebindings import MAX_NOTICES, Rebindings, names_in
-from cenote_worker.results import Notice
+from cenote_worker.execution.results import Notice
+from cenote_worker.jail.cells.source import CellCompiler
+from cenote_worker.jail.process.authors import MAX_NOTICES, Rebindings, names_in
 
 # -- in a runtime --
 

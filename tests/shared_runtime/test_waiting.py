@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.results import StreamName
-from cenote_worker.supervisor.protocol import Ask
-from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
-from cenote_worker.supervisor.waiting import MOST_OVERTAKEN, enqueue, withdrawn
+from cenote_worker.execution.results import StreamName
+from cenote_worker.supervisor.protocol import RequestKind
+from cenote_worker.supervisor.requests import AuthorSession, JailRequest, Outcome
+from cenote_worker.supervisor.running_request import MOST_OVERTAKEN, enqueue, withdrawn
 
-ANA, BEN, EVA = (Seat(author=name) for name in ("ana", "ben", "eva"))
-QUESTIONS = (Ask.DESCRIBE, Ask.FETCH, Ask.LOOK_UP_FILES, Ask.READ_FILE)
+ANA, BEN, EVA = (AuthorSession(author=name) for name in ("ana", "ben", "eva"))
+QUESTIONS = (RequestKind.DESCRIBE, RequestKind.FETCH, RequestKind.LOOK_UP_FILES, RequestKind.READ_FILE)
 
 
 class Nobody:
@@ -27,7 +27,7 @@ class Nobody:
     def done(self, outcome: Outcome) -> None: ...
 
 
-def request(ask: Ask, seat: Seat) -> JailRequest:
+def request(ask: RequestKind, seat: AuthorSession) -> JailRequest:
     return JailRequest(ask, jail_pb2.Request(), Nobody(), seat=seat)
 
 
@@ -40,7 +40,9 @@ def queue(requests: Iterable[JailRequest]) -> deque[JailRequest]:
 
 REQUESTS = st.lists(
     st.builds(
-        request, st.sampled_from(sorted(Ask, key=lambda ask: ask.value)), st.sampled_from([ANA, BEN, EVA])
+        request,
+        st.sampled_from(sorted(RequestKind, key=lambda ask: ask.value)),
+        st.sampled_from([ANA, BEN, EVA]),
     )
 )
 
@@ -74,6 +76,6 @@ def test_nothing_is_lost(requests: list[JailRequest]) -> None:
 
 def test_a_cell_is_overtaken_so_often_and_no_more() -> None:
     """At the limit a question goes before it, one past the limit behind it."""
-    cell = request(Ask.EXECUTE, ANA)
-    questions = [request(Ask.DESCRIBE, BEN) for _ in range(MOST_OVERTAKEN + 1)]
+    cell = request(RequestKind.EXECUTE, ANA)
+    questions = [request(RequestKind.DESCRIBE, BEN) for _ in range(MOST_OVERTAKEN + 1)]
     assert [*questions[:MOST_OVERTAKEN], cell, questions[-1]] == list(queue([cell, *questions]))

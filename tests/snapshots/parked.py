@@ -9,13 +9,13 @@ import pytest
 from tests.waiting import until
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.supervisor import parking
-from cenote_worker.supervisor.parking import Presence
+from cenote_worker.supervisor import worker_failover
+from cenote_worker.supervisor.worker_failover import WorkerPresence
 
 
 def park_at_once(patch: pytest.MonkeyPatch) -> None:
     """In this process."""
-    patch.setattr(parking, "IDLE_SECONDS", 0.0)
+    patch.setattr(worker_failover, "IDLE_SECONDS", 0.0)
 
 
 def is_parked(runtime: Any) -> bool:
@@ -24,10 +24,10 @@ def is_parked(runtime: Any) -> bool:
         runtime.snapshot()
     supervisor = runtime.core.backend.supervisor
     until(lambda: _is_settled(supervisor))
-    return supervisor._parking._presence is Presence.AWAY
+    return supervisor._parking._presence is WorkerPresence.AWAY
 
 
 def _is_settled(supervisor: Any) -> bool:
     with supervisor._lock:
-        at_rest = supervisor._parking._presence in (Presence.AWAY, Presence.THERE)
+        at_rest = supervisor._parking._presence in (WorkerPresence.AWAY, WorkerPresence.THERE)
         return at_rest and supervisor._parking._timer is None

@@ -8,7 +8,7 @@ import pytest
 
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import UsageError
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 
 def ok(result: ExecutionResult) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.snapshots.conftest import MakeRuntime
 
 from cenote.runtime import PythonRuntime, Variable
-from cenote_worker.results import Rollback
+from cenote_worker.execution.results import Rollback
 
 FIRST = """
 import os, random, sys, numpy

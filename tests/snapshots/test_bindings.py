@@ -7,11 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from cenote_worker.in_jail.snapshots.bindings import MOST_NAMES, Baseline, bring_about, difference
-from cenote_worker.in_jail.snapshots.line import MAX_BINDINGS
-from cenote_worker.set_tables_unsafe import IS_READABLE
-from cenote_worker.trace import name
-from cenote_worker.tracking.tracker import Tracker
+from cenote_worker.execution.trace import name
+from cenote_worker.jail.snapshots.deltas.bindings import MOST_NAMES, BindingsBaseline, bring_about, difference
+from cenote_worker.jail.snapshots.protocol import MAX_BINDINGS
+from cenote_worker.jail.tracking.tracker import Tracker
+from cenote_worker.process.memory_unsafe import IS_READABLE
 
 Namespace = dict[str, object]
 
@@ -31,7 +31,7 @@ def ran(code: str) -> Namespace:
 def told(before: str, code: str) -> bytes | None:
     """After a cell has run that wrote all of the names, and nothing else."""
     namespace = ran(before)
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     written = set(namespace)
     exec(code, namespace)
@@ -43,7 +43,7 @@ def told(before: str, code: str) -> bytes | None:
 def told_all(before: str, code: str) -> bytes | None:
     """The same after one that may have written into all there was."""
     namespace = ran(before)
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     exec(code, namespace)
     return difference(base, namespace, namespace.keys() - {"__builtins__"})
@@ -124,7 +124,7 @@ def test_as_many_parts_as_may_be() -> None:
 def test_what_a_container_holds_now() -> None:
     """Each time anew, for as long as the copy stays the same."""
     namespace, copy = ran(""), ran("")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     exec("x = [1]; y = x", namespace)
     assert difference(base, namespace, {"x", "y"}) is not None
@@ -158,7 +158,7 @@ def test_one_object_of_two_names_is_one_again() -> None:
 def test_another_name_for_what_is_not_plain_is_told() -> None:
     """That it is bound to the object says nothing of the object."""
     namespace = ran("x = [object()]")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     exec("y = x", namespace)
     assert difference(base, namespace, {"y"}) is not None
@@ -167,7 +167,7 @@ def test_another_name_for_what_is_not_plain_is_told() -> None:
 
 def test_the_empty_name_is_one_like_others() -> None:
     namespace = ran("x = 5.5") | {"": 10**9}
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     namespace["x"] = namespace[""]
     bindings, copy = difference(base, namespace, {"x"}), ran("x = 5.5") | {"": 10**9}
@@ -197,7 +197,7 @@ def test_an_old_value_may_have_another_name_now() -> None:
 def test_an_object_that_was_written_into_is_not_told(before: str) -> None:
     """Where the copy's own may hold what does something when it goes, or somebody else has it."""
     namespace = ran(before)
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     assert difference(base, namespace, {"x"}) is None
 
@@ -251,7 +251,7 @@ def test_a_set_is_told_with_how_it_lies(code: str) -> None:
 def test_a_container_that_was_written_into_is_told_from_then_on() -> None:
     """Also behind cells that have not written into it: the copy still has the old content."""
     namespace = ran("x = y = [1]; z = 0")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     for code, written in (("y.append(2)", {"y"}), ("z = 5.5", {"z"}), ("a = x", {"a"}), ("y = 3", {"y"})):
         exec(code, namespace)
@@ -269,7 +269,7 @@ def test_a_container_that_was_written_into_is_told_from_then_on() -> None:
 def test_as_many_parts_as_may_be_looked_at_for_a_copy() -> None:
     """Others take a copy when they change."""
     namespace = ran("x = [1] * 499; y = [1] * 499; z = []")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     assert {"x", "y"} == base.values
     for each in ("x", "y"):
@@ -282,7 +282,7 @@ def test_as_many_parts_as_may_be_looked_at_for_a_copy() -> None:
 def test_a_large_value_may_lie_where_another_did() -> None:
     """The baseline holds small ones only. What was written to a name that seems to be the same is another one."""
     namespace = ran(f"x = 'a' * {MAX_BINDINGS + 1}")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     assert difference(base, namespace, {"x"}) is None
     assert difference(base, namespace, set()) is not None
@@ -291,7 +291,7 @@ def test_a_large_value_may_lie_where_another_did() -> None:
 def test_names_that_lie_where_others_did() -> None:
     """An address that is used again does not hide a binding: the baseline holds what was there."""
     namespace = ran("x = 0.5")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     exec("for i in (1, 2):\n    x = i + 0.25", namespace)
     bindings = difference(base, namespace, {"x", "i"})
@@ -314,7 +314,7 @@ def test_as_many_bytes_as_may_be() -> None:
 def test_a_module_that_came_along(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one is imported, other things may have happened."""
     namespace = ran("")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     namespace["x"] = 1
     monkeypatch.setitem(sys.modules, "some_module_that_came_along", ModuleType("some_module_that_came_along"))
@@ -322,8 +322,8 @@ def test_a_module_that_came_along(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_namespace_that_is_too_large() -> None:
-    assert Baseline.of({f"n{number}": number for number in range(2_000)}) is not None
-    assert Baseline.of({f"n{number}": number for number in range(2_001)}) is None
+    assert BindingsBaseline.of({f"n{number}": number for number in range(2_000)}) is not None
+    assert BindingsBaseline.of({f"n{number}": number for number in range(2_001)}) is None
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_functions_are_told_with_their_cells() -> None:
     """Once for all functions of a cell; those that call each other do so again."""
     source = "def f(n=2):\n    return n\n\ndef g():\n    return f(), g"
     namespace, copy = ran(""), ran("")
-    base = Baseline.of(namespace)
+    base = BindingsBaseline.of(namespace)
     assert base is not None
     exec(compile(source, "<cell 1>", "exec"), namespace)
     bindings = difference(base, namespace, {"f", "g"}, {"<cell 1>": (source, [3])}.get)

@@ -8,8 +8,8 @@ import pytest
 from tests.snapshots.test_told_states import CRASH
 
 from cenote import Function, PythonRuntime
-from cenote_worker.in_jail.snapshots.replayed import LONGEST, ReplayableCell, ReplayLog, run_again
-from cenote_worker.trace import Location, StepTrace, Version
+from cenote_worker.execution.trace import Location, StepTrace, Version
+from cenote_worker.jail.snapshots.deltas.replay import LONGEST, ReplayableCell, ReplayLog, run_again
 
 SETUP = (
     "class Node:\n    def __init__(self, i):\n        self.i, self.after = i, None",
@@ -37,7 +37,9 @@ def shared_copies(runtime: PythonRuntime) -> int:
 @pytest.fixture
 def ready(runtime: PythonRuntime) -> PythonRuntime:
     """With a copy to begin with, which has taken long: how long is allowed is asked elsewhere."""
-    runtime.execute("import cenote_worker.in_jail.snapshots.replayed as told; told.PER_COPY = 1e6; del told")
+    runtime.execute(
+        "import cenote_worker.jail.snapshots.deltas.replay as told; told.PER_COPY = 1e6; del told"
+    )
     for code in SETUP:
         assert runtime.execute(code).success
     runtime.snapshot()

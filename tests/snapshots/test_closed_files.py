@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 from tests.descriptors import all_closed
 
-from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
-from cenote_worker.in_jail.snapshots.closed_files import rebuilt, told_of
+from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, bring_about, difference
+from cenote_worker.jail.snapshots.deltas.plain_objects import describe_file, rebuild_file
 
 CONTENTS = b"one\ntwo\r\nthree\rfour"
 
@@ -81,17 +81,17 @@ def seen(it: Any) -> object:
 )
 def test_another_one_looks_the_same(place: str, mode: str, settings: dict[str, Any]) -> None:
     it = left(place, mode, **settings)
-    told = told_of(it)
+    told = describe_file(it)
     assert told is not None
     with all_closed(place):
-        assert seen(it) == seen(rebuilt(told))
+        assert seen(it) == seen(rebuild_file(told))
 
 
 def test_one_that_was_just_made(tmp_path: Path) -> None:
     it = left(str(tmp_path / "new"), "x")
-    told = told_of(it)
+    told = describe_file(it)
     assert told is not None
-    assert seen(it) == seen(rebuilt(told))
+    assert seen(it) == seen(rebuild_file(told))
 
 
 @pytest.mark.parametrize(
@@ -108,16 +108,16 @@ def test_one_that_was_just_made(tmp_path: Path) -> None:
 def test_somebody_else_has_a_part_of_it(place: str, deed: Callable[[Any], object]) -> None:
     """Or it has one that others have not."""
     it = left(place, "r")
-    assert told_of(it) is not None
+    assert describe_file(it) is not None
     other = deed(it)
-    assert told_of(it) is None
+    assert describe_file(it) is None
     del other
 
 
 def test_one_without_its_buffer() -> None:
     it = io.TextIOWrapper(io.BytesIO())
     it.detach()
-    assert told_of(it) is None
+    assert describe_file(it) is None
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_one_without_its_buffer() -> None:
 def test_what_is_more_than_that(place: str, make: Callable[[str], Any]) -> None:
     """An open one, one that has something that is no plain text, one of another kind."""
     it = make(place)
-    assert told_of(it) is None
+    assert describe_file(it) is None
     if isinstance(it, io.IOBase):
         it.close()
 
@@ -147,7 +147,7 @@ def ran(before: str, *cells: str) -> tuple[dict[str, object], dict[str, object]]
     copy: dict[str, object] = {}
     exec(before, namespace)
     exec(before, copy)
-    base, bindings = Baseline.of(namespace), None
+    base, bindings = BindingsBaseline.of(namespace), None
     assert base is not None
     for cell in cells:
         exec(cell, namespace)
@@ -231,4 +231,4 @@ def test_of_what_lies_elsewhere_nothing_is_told(place: str, made: Callable[[str]
     it = made(place)
     it.close()
     gc.collect()  # some of them have rings, which count as others until they are gone
-    assert told_of(it) is None
+    assert describe_file(it) is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.snapshots.conftest import MakeRuntime
 
-from cenote_worker.supervisor.account import MIB, MemoryLimit
+from cenote_worker.supervisor.account.jail_account import MIB, MemoryLimit
 
 
 @pytest.mark.slow

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cenote_worker.supervisor.holds import Holds
-from cenote_worker.zygote.shelf import MORE, Shelf
+from cenote_worker.supervisor.channels.warden import SnapshotPins
+from cenote_worker.zygote.warden.snapshot_store import MORE, SnapshotStore
 
 MOST = 4
 
@@ -18,12 +18,12 @@ Add = Callable[..., None]
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf(MOST)
+def shelf() -> SnapshotStore:
+    return SnapshotStore(MOST)
 
 
 @pytest.fixture
-def add(shelf: Shelf) -> Iterator[Add]:
+def add(shelf: SnapshotStore) -> Iterator[Add]:
     """Puts copies on the shelf, of processes that do nothing."""
     pids: list[int] = []
 
@@ -42,12 +42,12 @@ def add(shelf: Shelf) -> Iterator[Add]:
         os.waitpid(pid, 0)
 
 
-def steps(shelf: Shelf) -> set[object]:
+def steps(shelf: SnapshotStore) -> set[object]:
     return {one["step"] for one in shelf.told()}
 
 
 @pytest.mark.slow
-def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: Shelf, add: Add) -> None:
+def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: SnapshotStore, add: Add) -> None:
     """Without that both would go: a hundred steps later nobody keeps two neighbours."""
     add(0, 1, 2, 3)
     shelf.name(2, "here")
@@ -58,7 +58,7 @@ def test_what_is_held_by_number_or_label_is_not_thinned_away(shelf: Shelf, add: 
 
 
 @pytest.mark.slow
-def test_what_is_held_no_more_goes_with_the_next_copy(shelf: Shelf, add: Add) -> None:
+def test_what_is_held_no_more_goes_with_the_next_copy(shelf: SnapshotStore, add: Add) -> None:
     """And so does what there was room for only meanwhile."""
     add(0, 1, 2, 3)
     shelf.hold([1, 2])
@@ -70,7 +70,7 @@ def test_what_is_held_no_more_goes_with_the_next_copy(shelf: Shelf, add: Add) ->
 
 
 @pytest.mark.slow
-def test_even_if_everything_is_held_the_newest_is_kept(shelf: Shelf, add: Add) -> None:
+def test_even_if_everything_is_held_the_newest_is_kept(shelf: SnapshotStore, add: Add) -> None:
     """It is what a crash falls back to; nothing grows beyond one more than what is held."""
     held = range(MOST + MORE)
     shelf.hold(held)
@@ -78,7 +78,7 @@ def test_even_if_everything_is_held_the_newest_is_kept(shelf: Shelf, add: Add) -
     assert {*held, 102} == steps(shelf)
 
 
-def test_a_cell_that_pays_too_much_does_not_take_what_is_held(shelf: Shelf, add: Add) -> None:
+def test_a_cell_that_pays_too_much_does_not_take_what_is_held(shelf: SnapshotStore, add: Add) -> None:
     """Want of memory does."""
     shelf.hold([1])
     add(0, 1, 2)
@@ -92,7 +92,7 @@ def test_a_cell_that_pays_too_much_does_not_take_what_is_held(shelf: Shelf, add:
 def test_several_hold_at_once() -> None:
     """What is said is what any of them needs; letting go twice does nothing."""
     said: list[set[int | str]] = []
-    holds = Holds(lambda targets: said.append(set(targets)))
+    holds = SnapshotPins(lambda targets: said.append(set(targets)))
     one, other = holds.add([1, 2]), holds.add([2, "here"])
     holds.let_go(one)
     holds.let_go(one)

@@ -10,9 +10,9 @@ import pytest
 from tests.waiting import PATIENCE
 
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.content import Content
-from cenote_worker.frames import receive_packet, send_packet
-from cenote_worker.in_jail.hosts_channel import HostCallFailed, HostChannel
+from cenote_worker.jail.values.host_channel import HostCallFailed, HostChannel
+from cenote_worker.transport.content import Content
+from cenote_worker.transport.packets import receive_packet, send_packet
 
 
 def test_a_copy_hears_answers_though_its_original_was_killed_while_it_rested() -> None:

@@ -89,7 +89,7 @@ def test_a_successor_that_dies_at_once(runtime: PythonRuntime) -> None:
     """A copy of which nothing but dead processes comes is given up, and the one before it goes on."""
     runtime.execute("x = 1")
     runtime.execute(
-        "import cenote_worker.in_jail.kernel as k, os\nx = 2\n"
+        "import cenote_worker.jail.kernel as k, os\nx = 2\n"
         "k.Kernel.revive = lambda self: os._exit(7)"
     )  # fmt: skip
     result = runtime.execute("os._exit(1)", timeout=PATIENCE)
@@ -144,9 +144,7 @@ def test_values_that_harm_whoever_looks_at_them(runtime: PythonRuntime, trap: st
 def test_a_state_that_answers_nothing(runtime: PythonRuntime) -> None:
     """It is given up for the one before."""
     runtime.execute("x = [1]")
-    sabotage = (
-        "import cenote_worker.in_jail.worker as worker, os\nworker.severed_names = lambda *_: os._exit(1)"
-    )
+    sabotage = "import cenote_worker.jail.worker as worker, os\nworker.severed_names = lambda *_: os._exit(1)"
     runtime.execute(f"{sabotage}\nx.append(2)")
     runtime.snapshot()
     result = runtime.execute("os._exit(1)", timeout=PATIENCE)
@@ -156,7 +154,7 @@ def test_a_state_that_answers_nothing(runtime: PythonRuntime) -> None:
 
 def test_a_state_that_says_it_has_answered(runtime: PythonRuntime) -> None:
     """And has not, again and again: nobody waits for that for ever."""
-    runtime.execute(LINE + "import cenote_worker.in_jail.worker as worker")
+    runtime.execute(LINE + "import cenote_worker.jail.worker as worker")
     lie = 'os.write(4, b\'{"op": "served"}\')'
     runtime.execute(f"def end(*_): {lie}, os._exit(1)\nworker.severed_names = end")
     runtime.snapshot()

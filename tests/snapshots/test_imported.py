@@ -8,21 +8,21 @@ from types import ModuleType
 
 import pytest
 
-from cenote_worker.in_jail.snapshots import imported
-from cenote_worker.in_jail.snapshots.imported import MANY, Imported
+from cenote_worker.jail.snapshots import memory
+from cenote_worker.jail.snapshots.memory import MANY_MODULES, Imported
 
 
 def _import(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     modules = dict(sys.modules) | {f"cenote_test_{i}": ModuleType("m") for i in range(count)}
-    monkeypatch.setattr(imported, "_modules", modules)
+    monkeypatch.setattr(memory, "_modules", modules)
 
 
 @pytest.mark.slow
 def test_many_modules_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Imported()
-    _import(monkeypatch, MANY - 1)
+    _import(monkeypatch, MANY_MODULES - 1)
     assert not known.settle()
-    _import(monkeypatch, MANY)
+    _import(monkeypatch, MANY_MODULES)
     assert known.settle()
     assert not known.settle()
 
@@ -30,7 +30,7 @@ def test_many_modules_are_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.slow
 def test_who_has_turned_the_collector_off_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Imported()
-    _import(monkeypatch, MANY)
+    _import(monkeypatch, MANY_MODULES)
     gc.disable()
     try:
         assert not known.settle()

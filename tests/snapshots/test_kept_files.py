@@ -6,7 +6,7 @@ import pytest
 from tests.snapshots.conftest import MakeRuntime
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 WRITE = "import os, pathlib\nP = pathlib.Path\nP('a').write_text('one'); os.makedirs('d'); P('d/b').write_text('two')"
 CHANGE = "P('a').write_text('changed'); P('d/b').unlink(); os.rmdir('d'); P('new').touch()"

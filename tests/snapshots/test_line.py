@@ -6,16 +6,16 @@ import socket
 
 import pytest
 
-from cenote_worker.in_jail.snapshots.line import hear, say, say_copied
+from cenote_worker.jail.snapshots.protocol import receive, send, send_copied
 
 
 def test_a_copy_is_announced_as_any_message_would_be() -> None:
     """The short way that is taken after each cell is only that."""
     worker, warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with worker, warden:
-        say(worker, {"op": "copy", "pid": 7, "step": 2**61, "files": 0}, worker)
-        say_copied(worker, 7, 2**61, 0, worker)
-        first, second = hear(warden), hear(warden)
+        send(worker, {"op": "copy", "pid": 7, "step": 2**61, "files": 0}, worker)
+        send_copied(worker, 7, 2**61, 0, worker)
+        first, second = receive(warden), receive(warden)
         assert first is not None
         assert second is not None
         assert first.message == second.message
@@ -31,5 +31,5 @@ def test_an_empty_message_is_no_end() -> None:
         with worker:
             worker.send(b"")
             with pytest.raises(ValueError, match="JSON"):
-                hear(warden)
-        assert hear(warden) is None
+                receive(warden)
+        assert receive(warden) is None

@@ -14,9 +14,9 @@ from tests.snapshots.test_told_states import CRASH, cells, come_to
 
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import Rollback
-from cenote_worker.supervisor import parking
-from cenote_worker.supervisor.worker_process import pid_of
+from cenote_worker.execution.results import Rollback
+from cenote_worker.supervisor import worker_failover
+from cenote_worker.supervisor.account.worker_process import pid_of
 
 TELLABLE = "x = 1\ndef f(): return x\nwith open('file', 'w') as file: file.write('text')"
 
@@ -202,7 +202,7 @@ def test_pauses_change_nothing(program: list[tuple[str, bool]]) -> None:
         PythonRuntime(sandbox=policy) as awake,
         PythonRuntime(sandbox=policy) as asleep,
     ):
-        patch.setattr(parking, "IDLE_SECONDS", 1000.0)
+        patch.setattr(worker_failover, "IDLE_SECONDS", 1000.0)
         assert awake.execute("x = y = 1; kept = []").success  # from now on it waits that long
         park_at_once(patch)
         assert asleep.execute("x = y = 1; kept = []").success

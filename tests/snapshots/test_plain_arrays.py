@@ -11,7 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from cenote_worker.in_jail.snapshots.plain_arrays import MOST_BYTES, is_plain, rebuilt, told_of
+from cenote_worker.jail.snapshots.deltas.numpy_arrays import (
+    MOST_BYTES,
+    describe_array,
+    is_plain,
+    rebuild_array,
+)
 
 TYPES = st.sampled_from(["f8", "f4", "i8", "i1", "u2", "?", "c16"])
 
@@ -38,20 +43,20 @@ def test_an_array_comes_back_with_its_layout(value: Any, way: str) -> None:
     elif way == "F":
         value = np.asfortranarray(value)
     value.flags.writeable = way != "read-only"
-    told = told_of(value)
+    told = describe_array(value)
     assert told is not None or value.size < 2 or value.base is None
     if told is not None:
-        assert seen(value) == seen(rebuilt(told))
+        assert seen(value) == seen(rebuild_array(told))
 
 
 @pytest.mark.parametrize(
     "value", [np.float64(-0.0), np.float32(np.nan), np.int8(3), np.True_, np.complex128(1j)]
 )
 def test_a_number_comes_back(value: Any) -> None:
-    told = told_of(value)
+    told = describe_array(value)
     assert told is not None
-    assert seen(value) == seen(rebuilt(told))
-    assert (value is np.True_) == (rebuilt(told) is np.True_)
+    assert seen(value) == seen(rebuild_array(told))
+    assert (value is np.True_) == (rebuild_array(told) is np.True_)
 
 
 @pytest.mark.parametrize(
@@ -75,22 +80,22 @@ def test_a_number_comes_back(value: Any) -> None:
 )
 def test_what_is_not_told(make: Any) -> None:
     """Parts of memory, memory of somebody else's, other types, other classes."""
-    assert told_of(make()) is None
+    assert describe_array(make()) is None
 
 
 def test_an_array_that_others_know_is_not_told() -> None:
     value = np.arange(6).reshape(2, 3)
-    assert told_of(value) is not None
+    assert describe_array(value) is not None
     base = value.base
-    assert told_of(value) is None
+    assert describe_array(value) is None
     del base
     assert is_plain(value)
     known = weakref.ref(value)
-    assert told_of(value) is None
+    assert describe_array(value) is None
     assert not is_plain(value)
     assert known() is value
 
 
 def test_as_many_bytes_as_may_be() -> None:
-    assert told_of(np.zeros(MOST_BYTES, "u1")) is not None
-    assert told_of(np.zeros(MOST_BYTES + 1, "u1")) is None
+    assert describe_array(np.zeros(MOST_BYTES, "u1")) is not None
+    assert describe_array(np.zeros(MOST_BYTES + 1, "u1")) is None

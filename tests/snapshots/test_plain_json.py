@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from cenote_worker.in_jail import plain_json
+from cenote_worker.jail import plain_json
 
 PLAIN = [
     {}, [], "", "ä\u2028\n\"\\", 0, -(2**70), 1.5, 1e300, True, None, [1, [2, {"a": None}]],

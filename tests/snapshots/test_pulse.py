@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_worker.in_jail.snapshots.pulse import beating, ring
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_worker.jail.snapshots.protocol import pulse_timer, wake_warden
 
 
 @pytest.fixture
@@ -28,22 +28,22 @@ def beats(timer: int, milliseconds: int) -> int:
 
 def test_whoever_rings_is_heard_at_once(timer: int) -> None:
     """And once: what follows is no cell that runs for long."""
-    ring(timer)
+    wake_warden(timer)
     assert 1 == beats(timer, 10_000)
     assert 0 == beats(timer, 20)
 
 
 def test_where_no_copies_are_kept_nobody_is_there_to_hear() -> None:
     """Nor where a cell has closed the timer."""
-    ring(-1)
+    wake_warden(-1)
     closed = libc.timerfd()
     os.close(closed)
-    ring(closed)
+    wake_warden(closed)
 
 
 def test_a_long_cell_is_told_of_until_it_ends(timer: int) -> None:
     """Again and again, and then no more."""
-    with beating(timer):
+    with pulse_timer(timer):
         assert beats(timer, 10_000) >= 1
         assert beats(timer, 10_000) >= 1
     assert 0 == beats(timer, 20)

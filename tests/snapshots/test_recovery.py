@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.recovery import MOST_DEATHS, Recovery
+from cenote_worker.supervisor.exit_reason import MOST_DEATHS, JailExit, WorkerRecovery
 
-CRASH = Death(reason="signal 11")
+CRASH = JailExit(reason="signal 11")
 
 
 def test_nothing_is_missing_when_the_copy_is_of_now() -> None:
     """The worker was idle, and its last state had been copied."""
-    recovery = Recovery(head=4)
+    recovery = WorkerRecovery(head=4)
     assert not recovery.revive(CRASH, 4)
     assert () == recovery.news()
 
 
 def test_the_next_cell_is_told_of_an_end_that_cost_nothing() -> None:
     """It runs: only threads, connections and processes are missing."""
-    recovery = Recovery(head=4)
+    recovery = WorkerRecovery(head=4)
     recovery.revive(CRASH, 4)
     recovery.pass_over()
     assert None is recovery.told()
@@ -28,7 +27,7 @@ def test_the_next_cell_is_told_of_an_end_that_cost_nothing() -> None:
 
 def test_an_older_copy_is_news() -> None:
     """Somebody has to hear of it, once."""
-    recovery = Recovery(head=4)
+    recovery = WorkerRecovery(head=4)
     assert recovery.revive(CRASH, 2)
     (line,) = recovery.news()
     assert "after step 2" in line
@@ -37,13 +36,13 @@ def test_an_older_copy_is_news() -> None:
 
 def test_a_change_behind_the_last_cell_is_missing_too() -> None:
     """An injection has no step of its own."""
-    recovery = Recovery(head=4, touched=True)
+    recovery = WorkerRecovery(head=4, touched=True)
     assert recovery.revive(CRASH, 4)
 
 
 def test_two_deaths_are_one_setback() -> None:
     """It goes from where the worker was to where the last copy is."""
-    recovery = Recovery(head=4)
+    recovery = WorkerRecovery(head=4)
     recovery.revive(CRASH, 3)
     recovery.revive(CRASH, 2)
     setback = recovery.told()
@@ -53,8 +52,8 @@ def test_two_deaths_are_one_setback() -> None:
 
 def test_the_sentence_is_the_reason() -> None:
     """Whoever killed the worker knows better why than its warden."""
-    recovery = Recovery()
-    recovery.strike(Death(reason="time"))
+    recovery = WorkerRecovery()
+    recovery.strike(JailExit(reason="time"))
     recovery.revive(CRASH, 0)
     setback = recovery.told()
     assert setback is not None
@@ -63,7 +62,7 @@ def test_the_sentence_is_the_reason() -> None:
 
 def test_one_strike_for_each_request() -> None:
     """If killing the worker was of no use, the jail has to go; if something has run since, it may help again."""
-    recovery = Recovery()
+    recovery = WorkerRecovery()
     recovery.strike(CRASH)
     assert not recovery.may_strike()
     recovery.begin()
@@ -72,7 +71,7 @@ def test_one_strike_for_each_request() -> None:
 
 def test_a_request_that_nobody_survives() -> None:
     """One successor after the other: it is given up, and the next one begins anew."""
-    recovery = Recovery()
+    recovery = WorkerRecovery()
     for _ in range(MOST_DEATHS):
         recovery.revive(CRASH, 0)
     assert not recovery.is_hopeless
@@ -84,7 +83,7 @@ def test_a_request_that_nobody_survives() -> None:
 
 def test_snapshots_are_given_up_before_a_cell_is_killed() -> None:
     """Once for each request."""
-    recovery = Recovery()
+    recovery = WorkerRecovery()
     assert (True, False) == (recovery.may_relieve(), recovery.may_relieve())
     recovery.begin()
     assert recovery.may_relieve()

@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime, Variable
 from cenote_security.errors import NotKeptError, UnavailableError, UsageError
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_worker.results import ExecutionResult, Rollback
+from cenote_worker.execution.results import ExecutionResult, Rollback
 
 
 def ok(result: ExecutionResult) -> str | None:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cenote_worker.in_jail.snapshots.line import BEGINNING
-from cenote_worker.zygote.shelf import MOST, Copy, Shelf
-from cenote_worker.zygote.strays import birth_at, birth_of
+from cenote_worker.jail.snapshots.protocol import BEGINNING
+from cenote_worker.zygote.processes import start_time_at, start_time_of
+from cenote_worker.zygote.warden.snapshot_store import MOST, Copy, SnapshotStore
 
 BINDINGS = "AAAA"
 LATER = (2**50, 0)
@@ -35,16 +35,16 @@ def pids() -> Iterator[list[int]]:
 
 
 @pytest.fixture
-def shelf(pids: list[int]) -> Shelf:
+def shelf(pids: list[int]) -> SnapshotStore:
     """With a copy of step 1, and what was bound by steps 2 and 3."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     shelf.add(pids[0], 1, 7, socket.socketpair()[0])
     assert shelf.bind(pids[0], 2, LATER, 7, BINDINGS)
     assert shelf.bind(pids[0], 3, LATER, 7, BINDINGS)
     return shelf
 
 
-def steps(shelf: Shelf) -> list[object]:
+def steps(shelf: SnapshotStore) -> list[object]:
     return [one["step"] for one in shelf.told()]
 
 
@@ -52,7 +52,7 @@ def ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def test_the_last_one_is_the_base(shelf: Shelf) -> None:
+def test_the_last_one_is_the_base(shelf: SnapshotStore) -> None:
     """It has the files of its copy."""
     assert shelf.base is not None
     assert (3, 7, BINDINGS, LATER) == (
@@ -67,15 +67,15 @@ def test_what_began_before_it_was_told_is_older(pids: list[int]) -> None:
     """A tick later at the latest; what began in that tick may be younger, and counts as that."""
     tick = 10**9 // os.sysconf("SC_CLK_TCK")
     now = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    assert birth_at(now + tick) > birth_of(pids[1])
-    assert birth_at(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 3600 * 10**9) < birth_of(pids[1])
+    assert start_time_at(now + tick) > start_time_of(pids[1])
+    assert start_time_at(time.clock_gettime_ns(time.CLOCK_BOOTTIME) - 3600 * 10**9) < start_time_of(pids[1])
 
 
-def test_memory_is_that_of_the_copy_once(shelf: Shelf) -> None:
+def test_memory_is_that_of_the_copy_once(shelf: SnapshotStore) -> None:
     assert [len(BINDINGS)] * 2 == [one["memory"] for one in shelf.told()][1:]
 
 
-def test_only_the_copy_that_came_last_can_be_told_of(shelf: Shelf, pids: list[int]) -> None:
+def test_only_the_copy_that_came_last_can_be_told_of(shelf: SnapshotStore, pids: list[int]) -> None:
     """One that is not kept, or of which the worker did not come, is no ground for bindings."""
     assert not shelf.bind(pids[1], 4, LATER, 7, BINDINGS)
     shelf.add(pids[1], 4, 7, socket.socketpair()[0])
@@ -84,7 +84,7 @@ def test_only_the_copy_that_came_last_can_be_told_of(shelf: Shelf, pids: list[in
     assert [1, 2, 3, 4, 5] == steps(shelf)
 
 
-def test_a_copy_stays_as_long_as_anything_rests_on_it(shelf: Shelf, pids: list[int]) -> None:
+def test_a_copy_stays_as_long_as_anything_rests_on_it(shelf: SnapshotStore, pids: list[int]) -> None:
     shelf.add(pids[1], 4, 7, socket.socketpair()[0])
     for step in (1, 2):
         state = shelf.find(step)
@@ -97,13 +97,13 @@ def test_a_copy_stays_as_long_as_anything_rests_on_it(shelf: Shelf, pids: list[i
     assert {pids[1]} == shelf.pids
 
 
-def test_a_copy_that_has_ended_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
+def test_a_copy_that_has_ended_takes_all_along(shelf: SnapshotStore, pids: list[int]) -> None:
     shelf.forget(pids[0])
     assert [] == steps(shelf)
     assert shelf.base is None
 
 
-def test_a_broken_copy_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
+def test_a_broken_copy_takes_all_along(shelf: SnapshotStore, pids: list[int]) -> None:
     shelf.add(pids[1], 4, 7, socket.socketpair()[0])
     state = shelf.find(2)
     assert state is not None
@@ -112,7 +112,7 @@ def test_a_broken_copy_takes_all_along(shelf: Shelf, pids: list[int]) -> None:
     assert {pids[1]} == shelf.pids
 
 
-def test_what_is_to_go_on_may_have_ended_just_then(shelf: Shelf, pids: list[int]) -> None:
+def test_what_is_to_go_on_may_have_ended_just_then(shelf: SnapshotStore, pids: list[int]) -> None:
     """It is no base any more when it is given up, though nothing on the shelf rests on it."""
     state = shelf.base
     assert state is not None
@@ -136,7 +136,7 @@ def test_a_copy_that_ends_when_it_is_to_go_on(pids: list[int], last_words: bytes
     copy.close()
 
 
-def test_each_has_its_own_files(shelf: Shelf, pids: list[int]) -> None:
+def test_each_has_its_own_files(shelf: SnapshotStore, pids: list[int]) -> None:
     """And what no state has is wanted no more, up to the newest that was told of."""
     assert shelf.bind(pids[0], 3, LATER, 9, BINDINGS)
     assert {"files": [7, 9], "newest": 9} == shelf.files
@@ -144,7 +144,7 @@ def test_each_has_its_own_files(shelf: Shelf, pids: list[int]) -> None:
     assert {"files": [7], "newest": 9} == shelf.files
 
 
-def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) -> None:
+def test_no_more_are_kept_than_copies_would_be(shelf: SnapshotStore, pids: list[int]) -> None:
     """The copy's own state may go before theirs."""
     for step in range(4, 40):
         shelf.bind(pids[0], step, LATER, 7, BINDINGS)
@@ -153,7 +153,7 @@ def test_no_more_are_kept_than_copies_would_be(shelf: Shelf, pids: list[int]) ->
     assert not ended(pids[0])
 
 
-def test_a_step_that_is_told_again(shelf: Shelf, pids: list[int]) -> None:
+def test_a_step_that_is_told_again(shelf: SnapshotStore, pids: list[int]) -> None:
     """The later one is meant; its label stays."""
     shelf.name(3, "here")
     assert shelf.bind(pids[0], 3, LATER, 7, "BBBB")
@@ -163,7 +163,7 @@ def test_a_step_that_is_told_again(shelf: Shelf, pids: list[int]) -> None:
     assert "BBBB" == state.bindings
 
 
-def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> None:
+def test_giving_up_what_costs_a_cell_too_much(shelf: SnapshotStore, pids: list[int]) -> None:
     """What rests on the copy of a state that somebody needs costs nothing more."""
     shelf.hold([2])
     shelf.clear()
@@ -176,19 +176,19 @@ def test_giving_up_what_costs_a_cell_too_much(shelf: Shelf, pids: list[int]) -> 
 
 def test_what_a_worker_begins_with_is_a_state_when_it_says_so(pids: list[int]) -> None:
     """It takes no process; what began after the worker is no part of it."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     assert ([], frozenset()) == (steps(shelf), shelf.pids)
     assert shelf.add_beginning(pids[0], 0, 7)
     assert ([0], frozenset()) == (steps(shelf), shelf.pids)
     assert shelf.base is not None
-    assert (birth_of(pids[0]), 7) == (shelf.base.born, shelf.base.files)
+    assert (start_time_of(pids[0]), 7) == (shelf.base.born, shelf.base.files)
     assert [0] == [one["memory"] for one in shelf.told()]
     assert not shelf.add_beginning(pids[0], 1, 7)
 
 
 def test_what_a_worker_has_begun_with_is_given_up_when_it_is_copied_instead(pids: list[int]) -> None:
     """Something has changed since."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     shelf.add(pids[1], 0, 7, socket.socketpair()[0])
     assert not shelf.add_beginning(pids[0], 0, 7)
     shelf.clear()
@@ -196,12 +196,12 @@ def test_what_a_worker_has_begun_with_is_given_up_when_it_is_copied_instead(pids
 
 
 def test_what_a_worker_has_begun_with_is_not_kept_where_nothing_is(pids: list[int]) -> None:
-    assert not Shelf(0).add_beginning(pids[0], 0, 7)
+    assert not SnapshotStore(0).add_beginning(pids[0], 0, 7)
 
 
 def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[int]) -> None:
     """No page of the worker's is there twice for it, and whatever it has bound since rests on it."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     assert shelf.add_beginning(pids[0], 0, 7)
     assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
     assert shelf.spare_copy is None
@@ -212,7 +212,7 @@ def test_nothing_is_gained_by_giving_up_what_a_worker_has_begun_with(pids: list[
 @pytest.mark.parametrize("how", ["its end was heard of", "it did not wake"])
 def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how: str) -> None:
     """If that is what the worker has begun with and bound, nothing can kill it."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     assert shelf.add_beginning(pids[0], 0, 7)
     assert shelf.bind(BEGINNING, 1, LATER, 7, BINDINGS)
     shelf.add(pids[1], 2, 7, socket.socketpair()[0])
@@ -226,7 +226,7 @@ def test_who_loses_a_copy_falls_back_to_the_state_before_it(pids: list[int], how
 
 def test_at_the_beginning_no_copy_is_kept(pids: list[int]) -> None:
     """Nor with what was bound since; from the first copy on there is one."""
-    shelf = Shelf()
+    shelf = SnapshotStore()
     assert not shelf.is_at_beginning
     assert shelf.add_beginning(pids[0], 1, 7)
     assert shelf.is_at_beginning

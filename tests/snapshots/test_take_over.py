@@ -13,7 +13,7 @@ from tests.waiting import PATIENCE, until
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import RolledBackError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 DEATHS = {
     "segfault": ("import ctypes; ctypes.string_at(0)", "signal 11"),

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.zygote.thinning import Candidate, expendable
+from cenote_worker.zygote.warden.snapshot_store import Candidate, expendable
 
 STEPS = st.lists(st.integers(0, 10_000), min_size=2, max_size=20, unique=True).map(sorted)
 

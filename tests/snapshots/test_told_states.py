@@ -17,9 +17,9 @@ from tests.waiting import until
 
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult
-from cenote_worker.trace import ANYTHING, file, name
-from cenote_worker.zygote.usage import descendants
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.execution.trace import ANYTHING, file, name
+from cenote_worker.zygote.processes import descendants
 
 CRASH = "import os; x = 'lost'; os._exit(3)"
 CELLS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote.runtime import PythonRuntime
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ from cenote.harness import Artifact, Audit, Patch, Unlike, UnsoundError
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker import trace
+from cenote_worker.execution import trace
 from cenote_worker.history.bounds import MAX_PUT_IN
-from cenote_worker.hosted import noted
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime import injection_log
+from cenote_worker.runtime.runtime import HostedRuntime
 
 HostedBy = Callable[[PythonRuntime], HostedRuntime]
 
@@ -128,7 +128,7 @@ def test_a_history_that_cannot_begin_again_says_so(
     runtime: PythonRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What a client has put in and replaced is held no more where it is large."""
-    monkeypatch.setattr(noted, "MAX_FORMER", 0)
+    monkeypatch.setattr(injection_log, "MAX_FORMER", 0)
     runtime.inject(Variable("late", bytes(MAX_PUT_IN + 1)))
     runtime.update_variable("late", 1)
     runtime.update_variable("late", bytes(MAX_PUT_IN + 1))

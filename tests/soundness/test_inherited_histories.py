@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from cenote.harness import ApplyOptions, ApplyResult, Patch
-from cenote.harness.patch_errors import NoWayError
+from cenote.harness.patching.errors import NoWayError
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.checkpoints.errors import NotDurableError
 from cenote_worker.checkpoints.local_folder import LocalDraft
-from cenote_worker.hosted import noted
+from cenote_worker.runtime import injection_log
 
 Keep = Callable[[PythonRuntime], PythonRuntime]
 
@@ -160,7 +160,7 @@ def test_a_full_disk_is_no_acknowledgement(client: Client, monkeypatch: pytest.M
 @pytest.mark.slow
 def test_what_the_start_was_and_is_not_is_named(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """Values that were too large for the record are others by now, or not there: and nothing has changed."""
-    monkeypatch.setattr(noted, "MAX_PUT_IN", 0)
+    monkeypatch.setattr(injection_log, "MAX_PUT_IN", 0)
     client.began().close()
     with client.restored(1, 3) as runtime:
         with pytest.raises(NoWayError, match=r"found another value.* of raw"):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cenote.harness import ApplyOptions, Patch
-from cenote.harness.apply import Progress
+from cenote.harness.applying.apply import Progress
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 

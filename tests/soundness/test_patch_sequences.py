@@ -8,10 +8,10 @@ import pytest
 
 from cenote.harness import ApplyOptions, ApplyResult, Patch, PatchConflictError, TextEdit
 from cenote.runtime import Function, PythonRuntime
-from cenote.runtime.ground import RuntimeGround
+from cenote.runtime.replay.replay_target import RuntimeReplayTarget
 from cenote_security.errors import NotKeptError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 AS_A_NOTEBOOK = ApplyOptions(stop_on_failure=False)
 
@@ -148,7 +148,7 @@ def test_a_state_in_the_middle_of_a_patch_is_none_of_a_file(runtime: PythonRunti
     runtime.files.write("f", b"1")
     hosted = runtime.core.backend
     assert isinstance(hosted, HostedRuntime)
-    ground = RuntimeGround(hosted.rerunning(), hosted.resume, None, atomic=True)
+    ground = RuntimeReplayTarget(hosted.rerunning(), hosted.resume, None, atomic=True)
     record = hosted.history.tree.get(2)
     runtime.rollback(ground.execute(record, "", tentative=False).number)
     wrong = ground.execute(record, "", tentative=True)

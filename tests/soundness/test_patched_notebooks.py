@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.notebooks.notebook import NAMES, Edit, Notebook, load
 
-from cenote.demo.dataset import read_csv_bytes
+from cenote.demo.agents import read_csv_bytes
 from cenote.harness import ApplyOptions, Patch
-from cenote.harness.equality import same_text
+from cenote.harness.applying.auditor import same_text
 from cenote.runtime import PythonRuntime
 from cenote_security.policy import SandboxPolicy
 

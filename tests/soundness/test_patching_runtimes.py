@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from cenote.harness import ApplyOptions, Patch, StalePlanError
-from cenote.harness.patch_errors import StepNotRepeatedError
+from cenote.harness.patching.errors import StepNotRepeatedError
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
 from cenote_security.errors import UnknownEntryError, UsageError
 from cenote_security.policy import SandboxPolicy

@@ -10,8 +10,8 @@ from cenote.harness import ApplyOptions, Patch
 from cenote.runtime import Function, PythonRuntime, Variable
 from cenote_security.errors import NotKeptError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.supervisor.autopsy import Death
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.exit_reason import JailExit
 
 CELLS = (
     "a = raw.pop()",
@@ -42,7 +42,7 @@ def forget(runtime: PythonRuntime, hosted: HostedRuntime) -> None:
     """What is kept is given up, but for the newest state, as when memory is short."""
     runtime.snapshot()
     assert hosted.supervisor is not None
-    hosted.supervisor.strike(Death(reason="memory"))
+    hosted.supervisor.strike(JailExit(reason="memory"))
     assert [runtime.state.head] == [kept.step for kept in runtime.snapshots()]
 
 

@@ -9,12 +9,12 @@ from tests.soundness.test_second_start import forget
 
 from cenote.harness import Patch
 from cenote.harness.artifacts.arrangement import Rearrange
-from cenote.harness.patch_errors import NoWayError
+from cenote.harness.patching.errors import NoWayError
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import CenoteError, FileRefusedError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.bounds import MAX_FILE
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime.runtime import HostedRuntime
 
 LISTED = "import os\nfiles = sorted(os.listdir('.'))"
 

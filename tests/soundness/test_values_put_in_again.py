@@ -12,12 +12,12 @@ from tests.soundness.test_second_start import forget
 from tests.waiting import until
 
 from cenote.harness import ApplyResult, Patch
-from cenote.harness.patch_errors import NoWayError, StepNotRepeatedError
+from cenote.harness.patching.errors import NoWayError, StepNotRepeatedError
 from cenote.runtime import Function, PythonRuntime, Type, Variable
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.history.bounds import MAX_PUT_IN
-from cenote_worker.hosted import noted
-from cenote_worker.hosted.runtime import HostedRuntime
+from cenote_worker.runtime import injection_log
+from cenote_worker.runtime.runtime import HostedRuntime
 
 Deed = str | Callable[[PythonRuntime], object]
 
@@ -172,7 +172,7 @@ def test_large_values_are_put_in_again_while_they_are_held(
     runtime: PythonRuntime, hosted: HostedRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then it is said which step is in the way, and nothing has happened; steps behind it can be patched."""
-    monkeypatch.setattr(noted, "MAX_FORMER", 2 * MAX_PUT_IN)
+    monkeypatch.setattr(injection_log, "MAX_FORMER", 2 * MAX_PUT_IN)
     first, second, third = (bytes([number]) * (MAX_PUT_IN + 1) for number in (1, 2, 3))
     done(runtime, "n = 1", put(first), "a = raw[0] + n", put(second), "b = raw[0] + n")
     forget(runtime, hosted)

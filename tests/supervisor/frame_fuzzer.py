@@ -16,11 +16,11 @@ from pathlib import Path
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.frames import MAX_PACKET, Packet
-from cenote_worker.supervisor import edge
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.control import ControlLine
-from cenote_worker.supervisor.host_line import HostCall, HostLine
+from cenote_worker.supervisor import frame_parser
+from cenote_worker.supervisor.channels.host_calls import HostCall, HostCallChannel
+from cenote_worker.supervisor.channels.warden import WardenChannel
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.transport.packets import MAX_PACKET, Packet
 
 CORPUS = Path(__file__).with_name("frames.corpus")
 LIMIT = 64 * 1024
@@ -86,7 +86,7 @@ class Refuser:
     def __init__(self) -> None:
         self.calls = 0
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         self.calls += 1
         call.close()
 
@@ -103,9 +103,9 @@ class Refuser:
 class Deaf:
     """Observes a control line and does nothing."""
 
-    def ended(self, death: Death) -> None: ...
+    def ended(self, death: JailExit) -> None: ...
 
-    def revived(self, death: Death, step: int, pid: int) -> None: ...
+    def revived(self, death: JailExit, step: int, pid: int) -> None: ...
 
     def rolled_back(self, step: int | None, pid: int) -> None: ...
 
@@ -118,17 +118,17 @@ def feed(seed: Seed, descriptors: int = 0) -> bool:
         match seed.decoder:
             case "edge":
                 pipes = [os.open("/dev/null", os.O_RDONLY) for _ in range(descriptors)]
-                _close(edge.parse(Packet(seed.data, pipes), display_limit=LIMIT, value_limit=LIMIT))
+                _close(frame_parser.parse(Packet(seed.data, pipes), display_limit=LIMIT, value_limit=LIMIT))
             case "host":
-                _over_socket(seed.data, lambda sock: HostLine(sock, Refuser(), LIMIT).read(1))
+                _over_socket(seed.data, lambda sock: HostCallChannel(sock, Refuser(), LIMIT).read(1))
             case "control":
-                _over_socket(seed.data, lambda sock: ControlLine(sock, Deaf()).read())
+                _over_socket(seed.data, lambda sock: WardenChannel(sock, Deaf()).read())
     except ProtocolViolation:
         return False
     return True
 
 
-def _close(event: edge.JailEvent) -> None:
+def _close(event: frame_parser.JailEvent) -> None:
     content = getattr(getattr(event, "body", None), "content", None)
     if content is not None:
         content.close()

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.backlog import Backlog
+from cenote_worker.process.threads import Backlog
 
 LIMIT = 8
 

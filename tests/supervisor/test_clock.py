@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cenote_worker.supervisor.clock import CellClock
+from cenote_worker.supervisor.running_request import CellClock
 
 
 def test_timeout_interrupts_then_kills() -> None:

@@ -13,7 +13,7 @@ from tests.descriptors import MEMORY, all_closed
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.content import INLINE_LIMIT, MAX_PARTS, Content
+from cenote_worker.transport.content import INLINE_LIMIT, MAX_PARTS, Content
 
 PARTS = st.lists(
     st.binary(max_size=300) | st.tuples(st.binary(max_size=100), st.binary(max_size=100)), max_size=8

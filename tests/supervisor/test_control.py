@@ -9,9 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.results import SnapshotInfo
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.control import MAX_MESSAGE, MESSAGES_PER_TURN, ControlLine
+from cenote_worker.execution.results import SnapshotInfo
+from cenote_worker.supervisor.channels.warden import MAX_MESSAGE, MESSAGES_PER_TURN, WardenChannel
+from cenote_worker.supervisor.exit_reason import JailExit
 
 
 class Line:
@@ -19,20 +19,20 @@ class Line:
 
     def __init__(self) -> None:
         ours, self.warden = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.deaths: list[Death] = []
+        self.deaths: list[JailExit] = []
         self.revivals: list[tuple[str, int, int]] = []
         self.rollbacks: list[int | None] = []
         self.parkings: list[bool | int] = []
         self.numbers: list[int] = []
-        self.line = ControlLine(ours, self)
+        self.line = WardenChannel(ours, self)
 
     def asked(self, number: int) -> None:
         self.numbers.append(number)
 
-    def ended(self, death: Death) -> None:
+    def ended(self, death: JailExit) -> None:
         self.deaths.append(death)
 
-    def revived(self, death: Death, step: int, pid: int) -> None:
+    def revived(self, death: JailExit, step: int, pid: int) -> None:
         self.revivals.append((death.reason, step, pid))
 
     def rolled_back(self, step: int | None, pid: int) -> None:

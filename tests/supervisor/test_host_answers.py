@@ -12,11 +12,11 @@ from tests.hosted.listening import NoHosts
 from tests.waiting import PATIENCE, until
 
 from cenote_proto.v1 import jail_pb2
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
-from cenote_worker.results import HostFailure
-from cenote_worker.supervisor import host_answers
-from cenote_worker.supervisor.host_line import HostLine
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.results import HostFailure
+from cenote_worker.supervisor.channels import host_calls
+from cenote_worker.supervisor.channels.host_calls import HostCallChannel
+from cenote_worker.transport.content import Content
 
 LIMIT = 1 << 20
 NUMBERS = range(1, 2_001)
@@ -29,7 +29,7 @@ class Jail:
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.socket.settimeout(PATIENCE)
-        self.line = HostLine(ours, NoHosts(), LIMIT)
+        self.line = HostCallChannel(ours, NoHosts(), LIMIT)
 
     def call(self, number: int) -> None:
         request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=number, target="nothing"))
@@ -72,8 +72,8 @@ def test_what_waits_is_bounded_by_bytes(jail: Jail) -> None:
 
 def test_what_waits_is_bounded_by_number(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers are short, and each is an object."""
-    monkeypatch.setattr(host_answers, "MAX_WAITING", 10)
-    while (number := len(jail.line._answers._waiting)) < host_answers.MAX_WAITING:
+    monkeypatch.setattr(host_calls, "MAX_WAITING", 10)
+    while (number := len(jail.line._answers._waiting)) < host_calls.MAX_WAITING:
         jail.call(number)
     jail.line.answer(1, HostFailure("ValueError", "one too many"))
     assert not jail.line.read(1)
@@ -81,7 +81,7 @@ def test_what_waits_is_bounded_by_number(jail: Jail, monkeypatch: pytest.MonkeyP
 
 def test_a_jail_that_never_reads_is_cut_off(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
     """When its patience is over, the thread that sends ends too, and with it its descriptor."""
-    monkeypatch.setattr(host_answers, "PATIENCE", 0.01)
+    monkeypatch.setattr(host_calls, "PATIENCE", 0.01)
     request = jail_pb2.HostRequest(call=jail_pb2.HostCall(id=1, target="nothing"))
     with all_closed("socket:"):
         with suppress(BrokenPipeError):

@@ -10,10 +10,10 @@ from tests.descriptors import MEMORY, all_closed
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
-from cenote_worker.frames import send_packet
-from cenote_worker.supervisor.host_line import MAX_ATTACHED, HostCall, HostLine
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.supervisor.channels.host_calls import MAX_ATTACHED, HostCall, HostCallChannel
+from cenote_worker.transport.content import Content
+from cenote_worker.transport.packets import send_packet
 
 
 class Slow:
@@ -23,7 +23,7 @@ class Slow:
         self.held: dict[int, HostCall] = {}
         self.cancelled: list[int] = []
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         self.held[call.id] = call
 
     def cancel(self, call_id: int) -> None:
@@ -44,7 +44,7 @@ class Jail:
     def __init__(self) -> None:
         ours, self.socket = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.handler = Slow()
-        self.line = HostLine(ours, self.handler, 1 << 20)
+        self.line = HostCallChannel(ours, self.handler, 1 << 20)
 
     def call(self, number: int, *, opaque: bool = False) -> None:
         """With arguments in memory. opaque: with a value to pass on, whose memory does not come along."""

@@ -34,36 +34,35 @@ from tests.waiting import PATIENCE, until
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import JailLostError
 from cenote_security.policy import SandboxPolicy
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
-from cenote_worker.frames import receive_packet, send_packet
-from cenote_worker.results import ExecutionResult, JailStatus, StreamName
-from cenote_worker.supervisor.account import MemoryLimit
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import Ask
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.results import ExecutionResult, JailStatus, StreamName
+from cenote_worker.supervisor.account.jail_account import MemoryLimit
+from cenote_worker.supervisor.account.process_tree import ProcessTreeAccount, Watchdog
+from cenote_worker.supervisor.account.worker_process import WorkerProcess
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.reactor import Timer
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
-from cenote_worker.supervisor.tree_account import TreeAccount
-from cenote_worker.supervisor.watchdog import Watchdog
-from cenote_worker.supervisor.worker_process import WorkerProcess
+from cenote_worker.transport.content import Content
+from cenote_worker.transport.packets import receive_packet, send_packet
 
 WATCHDOG = Watchdog(lambda: None)
 """One for all: it keeps a thread and a descriptor."""
 
 BODIES = {
-    Ask.EXECUTE: "execute",
-    Ask.FETCH: "fetch",
-    Ask.DELETE: "delete",
-    Ask.DESCRIBE: "describe",
-    Ask.READ_FILE: "file",
+    RequestKind.EXECUTE: "execute",
+    RequestKind.FETCH: "fetch",
+    RequestKind.DELETE: "delete",
+    RequestKind.DESCRIBE: "describe",
+    RequestKind.READ_FILE: "file",
 }
 ANSWERS = {
-    Ask.EXECUTE: "executed",
-    Ask.FETCH: "value",
-    Ask.DELETE: "done",
-    Ask.DESCRIBE: "variables",
-    Ask.READ_FILE: "file",
+    RequestKind.EXECUTE: "executed",
+    RequestKind.FETCH: "value",
+    RequestKind.DELETE: "done",
+    RequestKind.DESCRIBE: "variables",
+    RequestKind.READ_FILE: "file",
 }
 NOISE = [seed.data for seed in corpus() if seed.decoder != "host"]
 
@@ -139,7 +138,7 @@ class HostilePeer(RuleBasedStateMachine):
         for sock in (self.frames, self.control):
             sock.setblocking(False)
         limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
-        account = TreeAccount(WorkerProcess(-1), limit, WATCHDOG, -1)
+        account = ProcessTreeAccount(WorkerProcess(-1), limit, WATCHDOG, -1)
         self.supervisor = Supervisor(
             self.reactor,  # type: ignore[arg-type]
             ends,
@@ -147,7 +146,7 @@ class HostilePeer(RuleBasedStateMachine):
             account,
             lambda: None,
         )
-        self.asked: list[tuple[Ask, Heard]] = []
+        self.asked: list[tuple[RequestKind, Heard]] = []
         self.statuses: list[list[JailStatus | None]] = []
         self.honest: set[int] = set()
         self.ready = self.broken = False
@@ -164,7 +163,7 @@ class HostilePeer(RuleBasedStateMachine):
         self.ready = True
 
     @rule(kind=st.sampled_from(list(BODIES)))
-    def ask(self, kind: Ask) -> None:
+    def ask(self, kind: RequestKind) -> None:
         """A caller wants something."""
         heard, message = Heard(), jail_pb2.Request()
         getattr(message, BODIES[kind]).SetInParent()
@@ -226,13 +225,13 @@ class HostilePeer(RuleBasedStateMachine):
         self.settle()
 
     @rule(offset=st.integers(-1, 3), kind=st.sampled_from(list(ANSWERS)))
-    def forge(self, offset: int, kind: Ask) -> None:
+    def forge(self, offset: int, kind: RequestKind) -> None:
         """An answer that may fit, to a request that may be under way."""
         self.broken = True
         self.send(_answer(max(len(self.asked) - offset, 0), kind))
 
-    @rule(offset=st.integers(-1, 3), kind=st.sampled_from([Ask.FETCH, Ask.READ_FILE]))
-    def forge_with_memory(self, offset: int, kind: Ask) -> None:
+    @rule(offset=st.integers(-1, 3), kind=st.sampled_from([RequestKind.FETCH, RequestKind.READ_FILE]))
+    def forge_with_memory(self, offset: int, kind: RequestKind) -> None:
         """Likewise, with memory that nobody may have asked for and somebody has to close."""
         self.broken = True
         frame, descriptors = _answer(max(len(self.asked) - offset, 0), kind), list[int]()
@@ -293,7 +292,7 @@ class HostilePeer(RuleBasedStateMachine):
         """A cell gives a result whatever happens; anything else a reply or the loss of the jail."""
         for kind, heard in self.asked:
             for outcome in heard.outcomes:
-                assert isinstance(outcome, ExecutionResult) == (kind is Ask.EXECUTE)
+                assert isinstance(outcome, ExecutionResult) == (kind is RequestKind.EXECUTE)
                 assert not isinstance(outcome, Exception) or isinstance(outcome, JailLostError)
 
     def teardown(self) -> None:
@@ -341,7 +340,7 @@ class HostilePeer(RuleBasedStateMachine):
         return self.process.wait(timeout=PATIENCE) == -signal.SIGKILL
 
 
-def _answer(number: int, kind: Ask) -> jail_pb2.WorkerFrame:
+def _answer(number: int, kind: RequestKind) -> jail_pb2.WorkerFrame:
     frame = jail_pb2.WorkerFrame()
     frame.reply.id = number
     getattr(frame.reply, ANSWERS[kind]).SetInParent()

@@ -12,13 +12,13 @@ from tests.supervisor.test_supervisor import Jail, Listener, cell
 from tests.waiting import PATIENCE, until
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor import parking, record
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.clock import CellClock
-from cenote_worker.supervisor.parking import Presence
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.supervisor import running_request, worker_failover
+from cenote_worker.supervisor.exit_reason import JailExit
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.requests import Seat
+from cenote_worker.supervisor.requests import AuthorSession
+from cenote_worker.supervisor.running_request import CellClock
+from cenote_worker.supervisor.worker_failover import WorkerPresence
 
 
 class Warden:
@@ -37,17 +37,17 @@ class Warden:
 
     def park(self) -> None:
         self.says("parked", self.hears("park")["id"], is_parked=True)
-        until(lambda: self.presence is Presence.AWAY)
+        until(lambda: self.presence is WorkerPresence.AWAY)
 
     @property
-    def presence(self) -> Presence:
+    def presence(self) -> WorkerPresence:
         return self.jail.supervisor._parking._presence
 
 
 @pytest.fixture
 def jail(monkeypatch: pytest.MonkeyPatch) -> Iterator[Jail]:
-    monkeypatch.setattr(parking, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(record, "CellClock", partial(CellClock, grace=PATIENCE))
+    monkeypatch.setattr(worker_failover, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(running_request, "CellClock", partial(CellClock, grace=PATIENCE))
     made = Jail(Reactor())
     made.control.settimeout(PATIENCE)
     made.frames.settimeout(PATIENCE)
@@ -92,7 +92,7 @@ def test_an_interrupt_while_it_comes(warden: Warden, jail: Jail) -> None:
     warden.park()
     assert not jail.supervisor.interrupt()
     listener = asked(jail)
-    assert not jail.supervisor.interrupt(Seat())
+    assert not jail.supervisor.interrupt(AuthorSession())
     assert jail.supervisor.interrupt()
     warden.says("unparked", warden.hears("unpark")["id"], pid=7)
     warden.says("interrupted", warden.hears("interrupt")["id"])
@@ -102,7 +102,7 @@ def test_an_interrupt_while_it_comes(warden: Warden, jail: Jail) -> None:
 def test_one_that_stays_is_not_asked_again(warden: Warden, jail: Jail) -> None:
     """Before something has run."""
     warden.says("parked", warden.hears("park")["id"], is_parked=False)
-    until(lambda: warden.presence is Presence.THERE)
+    until(lambda: warden.presence is WorkerPresence.THERE)
     assert [] == select.select([jail.control], [], [], 0)[0]
     ran(asked(jail), jail)
     warden.park()
@@ -122,7 +122,7 @@ def test_none_can_be_made(warden: Warden, jail: Jail) -> None:
 def test_none_comes(warden: Warden, jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
     """In time: nobody waits for ever."""
     warden.park()
-    monkeypatch.setattr(parking, "COMING_SECONDS", 0.0)
+    monkeypatch.setattr(worker_failover, "COMING_SECONDS", 0.0)
     asked(jail)
     until(lambda: jail.supervisor.is_sentenced)
 
@@ -130,7 +130,7 @@ def test_none_comes(warden: Warden, jail: Jail, monkeypatch: pytest.MonkeyPatch)
 def test_one_that_was_to_be_killed_meanwhile(warden: Warden, jail: Jail) -> None:
     """Another takes its place at once, without being asked for."""
     warden.park()
-    jail.supervisor.strike(Death(reason="time"))
+    jail.supervisor.strike(JailExit(reason="time"))
     warden.hears("kill_worker")
     warden.says("revived", signal=9, step=0, pid=7)
     warden.park()
@@ -141,6 +141,6 @@ def test_one_that_dies_while_it_is_asked_to_end(warden: Warden, jail: Jail) -> N
     number = warden.hears("park")["id"]
     warden.says("revived", signal=9, step=0, pid=7)
     warden.says("parked", number, is_parked=False)
-    until(lambda: warden.presence is Presence.THERE)
+    until(lambda: warden.presence is WorkerPresence.THERE)
     ran(asked(jail), jail)
     warden.park()

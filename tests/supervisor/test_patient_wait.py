@@ -10,8 +10,8 @@ from functools import partial
 
 import pytest
 
-from cenote_worker.patient_wait import PIECE, PatientWait, is_ready
-from cenote_worker.zygote import birth
+from cenote_worker.process.patient_wait import PIECE, PatientWait, is_ready
+from cenote_worker.zygote import spawn
 from cenote_worker.zygote.worker_start import READY
 
 
@@ -52,12 +52,12 @@ def test_what_comes_in_time_is_ready() -> None:
 
 def test_a_jail_that_was_ready_while_the_machine_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its word is there when the machine goes on, and is read then."""
-    stood_still = partial(PatientWait, clock=partial(next, clock(0.0, 10 * birth.START_SECONDS)))
-    monkeypatch.setattr(birth, "PatientWait", stood_still)
+    stood_still = partial(PatientWait, clock=partial(next, clock(0.0, 10 * spawn.START_SECONDS)))
+    monkeypatch.setattr(spawn, "PatientWait", stood_still)
     reader, writer = os.pipe()
     os.write(writer, READY)
     try:
-        assert birth._await_ready(reader) is None
+        assert spawn._await_ready(reader) is None
     finally:
         os.close(reader)
         os.close(writer)

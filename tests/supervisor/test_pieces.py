@@ -14,22 +14,31 @@ from hypothesis import strategies as st
 from tests.descriptors import MEMORY, all_closed
 
 from cenote_security.errors import ProtocolViolation
-from cenote_security.sealed import SealedMemory
-from cenote_worker.frames import MAX_DESCRIPTORS, Packet, receive_packet
-from cenote_worker.pieces import MORE, PACKET, PIECE, START, Assembly, send_in_pieces
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.transport.packets import (
+    MAX_DESCRIPTORS,
+    MORE,
+    PACKET,
+    PIECE,
+    START,
+    Packet,
+    PacketAssembly,
+    receive_packet,
+    send_in_pieces,
+)
 
 LIMIT = 4 * PIECE
 SIZES = st.lists(st.sampled_from([0, 1, PIECE - 1, PIECE, PIECE + 1]), max_size=MAX_DESCRIPTORS - 1)
 
 
 @pytest.fixture
-def assembly() -> Iterator[Assembly]:
-    made = Assembly(LIMIT)
+def assembly() -> Iterator[PacketAssembly]:
+    made = PacketAssembly(LIMIT)
     yield made
     made.close()
 
 
-def give(assembly: Assembly, kind: int, number: int, data: bytes = b"") -> Packet | None:
+def give(assembly: PacketAssembly, kind: int, number: int, data: bytes = b"") -> Packet | None:
     return assembly.take(Packet(bytes((kind, number)) + data, []))
 
 
@@ -48,7 +57,7 @@ def carried(data: bytes, memories: list[bytes]) -> Packet:
         descriptors = [memory.fileno() for memory in sealed]
         sender = threading.Thread(target=send_in_pieces, args=(here, data, descriptors))
         sender.start()
-        assembly, whole = Assembly(LIMIT), None
+        assembly, whole = PacketAssembly(LIMIT), None
         while whole is None:
             packet = receive_packet(there)
             assert packet is not None
@@ -75,7 +84,7 @@ def test_memories_arrive_sealed() -> None:
         assert b"x" * 10 == bytes(memory.map())
 
 
-def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_packet(assembly: Assembly) -> None:
+def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_packet(assembly: PacketAssembly) -> None:
     """A packet that names no memory has none, whatever came before it."""
     give(assembly, START, 0, b"half of")
     whole = give(assembly, PACKET, 0, b"news")
@@ -83,7 +92,7 @@ def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_packet(assembly: A
     assert (b"news", []) == (whole.data, contents(whole))
 
 
-def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_memory(assembly: Assembly) -> None:
+def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_memory(assembly: PacketAssembly) -> None:
     """A first memory begins anew: no byte of the one before is in it, and its room is free again."""
     give(assembly, START, 0, b"a" * (LIMIT - 1))
     give(assembly, START, 1, b"b")
@@ -112,7 +121,7 @@ def test_what_an_interrupt_cut_off_is_forgotten_with_the_next_memory(assembly: A
     ids=["empty", "short", "unknown", "more of none", "second first", "gap", "not the last", "none sent", "too few",
          "too many", "over the limit"],
 )  # fmt: skip
-def test_what_the_protocol_has_no_place_for(assembly: Assembly, packets: list[bytes]) -> None:
+def test_what_the_protocol_has_no_place_for(assembly: PacketAssembly, packets: list[bytes]) -> None:
     """Order, numbers and sizes are checked piece by piece."""
     *before, last = packets
     for packet in before:
@@ -121,7 +130,7 @@ def test_what_the_protocol_has_no_place_for(assembly: Assembly, packets: list[by
         assembly.take(Packet(last, []))
 
 
-def test_the_limit_is_for_all_memories_of_a_packet(assembly: Assembly) -> None:
+def test_the_limit_is_for_all_memories_of_a_packet(assembly: PacketAssembly) -> None:
     """At the limit it goes; the next packet has all of it again."""
     for _ in range(2):
         give(assembly, START, 0, b"x" * (LIMIT - 1))
@@ -131,7 +140,7 @@ def test_the_limit_is_for_all_memories_of_a_packet(assembly: Assembly) -> None:
         assert [LIMIT - 1, 1] == [len(memory) for memory in contents(whole)]
 
 
-def test_a_descriptor_is_refused_and_closed(assembly: Assembly) -> None:
+def test_a_descriptor_is_refused_and_closed(assembly: PacketAssembly) -> None:
     """Nothing that comes in pieces brings one."""
     descriptor = os.memfd_create("unexpected")
     with pytest.raises(ProtocolViolation):
@@ -140,7 +149,7 @@ def test_a_descriptor_is_refused_and_closed(assembly: Assembly) -> None:
         os.fstat(descriptor)
 
 
-def test_no_room_ends_the_jail_and_nothing_else(assembly: Assembly) -> None:
+def test_no_room_ends_the_jail_and_nothing_else(assembly: PacketAssembly) -> None:
     """Where the client has no descriptor left, the jail's packet is at fault, as at levels that pass descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = os.dup(0)
@@ -156,7 +165,7 @@ def test_no_room_ends_the_jail_and_nothing_else(assembly: Assembly) -> None:
 def test_nothing_is_left_open() -> None:
     """What never became a packet goes with the assembly."""
     with all_closed(MEMORY):
-        assembly = Assembly(LIMIT)
+        assembly = PacketAssembly(LIMIT)
         for number in range(MAX_DESCRIPTORS):
             give(assembly, START, number, b"x")
         assembly.close()
@@ -166,7 +175,7 @@ def test_nothing_is_left_open() -> None:
 @settings(max_examples=200)
 def test_no_packets_do_more_than_be_refused(packets: list[bytes]) -> None:
     """Whatever comes: pieces, a packet with sealed memories, or a violation."""
-    assembly = Assembly(limit=16)
+    assembly = PacketAssembly(limit=16)
     try:
         for data in packets:
             whole = assembly.take(Packet(data, []))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.supervisor.output import HeadAndTail
+from cenote_worker.supervisor.running_request import HeadAndTail
 
 LIMIT = 100
 

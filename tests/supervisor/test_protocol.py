@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.supervisor.edge import (
+from cenote_worker.supervisor.frame_parser import (
     DoneReply,
     ExecutedReply,
     OutputEvent,
@@ -14,13 +14,13 @@ from cenote_worker.supervisor.edge import (
     ReplyEvent,
     VariablesReply,
 )
-from cenote_worker.supervisor.protocol import Ask, Conversation, Phase
+from cenote_worker.supervisor.protocol import JailConversation, Phase, RequestKind
 
 EXECUTED = ExecutedReply(success=True, value=None, error=None, reply=None, duration=0.0)
 
 
-def ready() -> Conversation:
-    conversation = Conversation()
+def ready() -> JailConversation:
+    conversation = JailConversation()
     conversation.hear(ReadyEvent())
     return conversation
 
@@ -28,7 +28,7 @@ def ready() -> Conversation:
 def test_a_request_and_its_answer() -> None:
     """Ready, request, output, answer: idle again."""
     conversation = ready()
-    number = conversation.ask(Ask.EXECUTE)
+    number = conversation.ask(RequestKind.EXECUTE)
     assert conversation.hear(OutputEvent("stdout", "x")) is None
     assert conversation.hear(ReplyEvent(number, EXECUTED)) == EXECUTED
     assert conversation.phase is Phase.IDLE
@@ -43,7 +43,7 @@ def test_output_between_requests_is_allowed() -> None:
 def test_nothing_before_ready(event: OutputEvent | ReplyEvent) -> None:
     """A jail that speaks before it is ready is broken."""
     with pytest.raises(ProtocolViolation, match="before"):
-        Conversation().hear(event)
+        JailConversation().hear(event)
 
 
 def test_ready_only_once() -> None:
@@ -57,7 +57,7 @@ def test_forged_answers() -> None:
     with pytest.raises(ProtocolViolation, match="nobody"):
         ready().hear(ReplyEvent(1, EXECUTED))
     conversation = ready()
-    number = conversation.ask(Ask.EXECUTE)
+    number = conversation.ask(RequestKind.EXECUTE)
     with pytest.raises(ProtocolViolation, match="another request"):
         conversation.hear(ReplyEvent(number + 1, EXECUTED))
     for wrong in (DoneReply(), VariablesReply(()), RefusedReply(0, "", "", ())):

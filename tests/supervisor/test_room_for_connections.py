@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cenote_worker.supervisor.descriptors import room_for_connections
+from cenote_worker.supervisor.jail_count_limit import room_for_connections
 
 
 @pytest.fixture

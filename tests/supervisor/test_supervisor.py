@@ -18,19 +18,19 @@ from tests.waiting import PATIENCE
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.content import Content
-from cenote_worker.results import ExecutionResult
-from cenote_worker.supervisor import dispatch, interrupts, successors, supervisor
-from cenote_worker.supervisor.account import MemoryLimit
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.supervisor import dispatch, supervisor, worker_failover
+from cenote_worker.supervisor import dispatch as interrupts
+from cenote_worker.supervisor.account.jail_account import MemoryLimit
+from cenote_worker.supervisor.account.process_tree import ProcessTreeAccount, Watchdog
+from cenote_worker.supervisor.account.worker_process import WorkerProcess
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.requests import JailRequest, Outcome
 from cenote_worker.supervisor.supervisor import Supervisor
-from cenote_worker.supervisor.tree_account import TreeAccount
-from cenote_worker.supervisor.watchdog import Watchdog
-from cenote_worker.supervisor.worker_process import WorkerProcess
+from cenote_worker.transport.content import Content
 
 
 class Jail:
@@ -52,7 +52,7 @@ class Jail:
             base=0,
         )
         limit = MemoryLimit(policy=SandboxPolicy().memory_bytes, base=0)
-        account = TreeAccount(WorkerProcess(self.process.pid), limit, Watchdog(), -1)
+        account = ProcessTreeAccount(WorkerProcess(self.process.pid), limit, Watchdog(), -1)
         self.supervisor = Supervisor(reactor, ends, SandboxPolicy(), account, lambda: None)
         self.frames.send(jail_pb2.WorkerFrame(ready=jail_pb2.Ready(pid=1)).SerializeToString())
 
@@ -74,7 +74,7 @@ class Jail:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
-        self.supervisor.end(Death(reason="closed"))
+        self.supervisor.end(JailExit(reason="closed"))
         for end in (self.frames, self.control):
             end.close()
         os.close(self.stdout)
@@ -102,7 +102,7 @@ class Listener:
 def cell(listener: Listener) -> JailRequest:
     message, descriptors = jail_pb2.Request(), list[int]()
     Content.pack([b"1"]).to_wire(message.execute.code, descriptors)
-    return JailRequest(Ask.EXECUTE, message, listener, descriptors)
+    return JailRequest(RequestKind.EXECUTE, message, listener, descriptors)
 
 
 def test_a_request_and_its_answer(jail: Jail) -> None:
@@ -178,7 +178,7 @@ def test_a_jail_that_hangs_up_and_lives_on(jail: Jail, monkeypatch: pytest.Monke
 
 def test_a_warden_that_answers_nothing(jail: Jail, monkeypatch: pytest.MonkeyPatch) -> None:
     """At `gvisor` it can be a cell's: the jail is ended, and whoever has asked hears that it was."""
-    monkeypatch.setattr(successors, "WARDEN_SECONDS", 0.01)
+    monkeypatch.setattr(worker_failover, "WARDEN_SECONDS", 0.01)
     answers: SimpleQueue[object] = SimpleQueue()
     jail.supervisor.status(answers.put)
     jail.process.wait(PATIENCE)

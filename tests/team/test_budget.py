@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.waiting import PATIENCE
 
-from cenote.team.budget import NANO, Account, Amount, Budget
+from cenote.team.budget import NANO, Amount, Budget, BudgetAccount
+from cenote.team.budget_ledger import BudgetLedger
 from cenote.team.errors import BudgetExceededError
-from cenote.team.treasury import Treasury
 from cenote_security.errors import UsageError
 
 
@@ -19,7 +19,7 @@ def tokens(count: int) -> Amount:
     return Amount(tokens=count)
 
 
-def refused(account: Account, amount: Amount) -> BudgetExceededError:
+def refused(account: BudgetAccount, amount: Amount) -> BudgetExceededError:
     with pytest.raises(BudgetExceededError) as refusal:
         account.reserve(amount)
     return refusal.value
@@ -27,33 +27,33 @@ def refused(account: Account, amount: Amount) -> BudgetExceededError:
 
 def test_a_reservation_is_granted_up_to_the_limit_and_not_beyond() -> None:
     """All of it at once, or not one token more; the error says how much there was."""
-    assert 1 == Account(Budget(tokens=100)).reserve(tokens(100))
-    error = refused(Account(Budget(tokens=100)), tokens(101))
+    assert 1 == BudgetAccount(Budget(tokens=100)).reserve(tokens(100))
+    error = refused(BudgetAccount(Budget(tokens=100)), tokens(101))
     assert ("tokens", 101, 100) == (error.resource, error.needed, error.left)
     assert "101 needed with room for an answer (`Budget.answer`), 100 left" in str(error)
 
 
 def test_what_others_have_reserved_is_waited_for() -> None:
     """Not a refusal: their calls may turn out cheaper. Settled in full, they leave too little."""
-    account = Account(Budget(tokens=100))
+    account = BudgetAccount(Budget(tokens=100))
     first = account.reserve(tokens(60))
     assert first is not None
     assert account.reserve(tokens(60)) is None
     account.settle(first, tokens(30))
     assert account.reserve(tokens(60)) is not None
-    assert 10 == refused(Account(Budget(tokens=100), tokens(90)), tokens(11)).left
+    assert 10 == refused(BudgetAccount(Budget(tokens=100), tokens(90)), tokens(11)).left
 
 
 def test_more_than_was_reserved_is_booked_in_full() -> None:
     """A server that reports more than was reserved is believed: what follows is refused."""
-    account = Account(Budget(tokens=100))
+    account = BudgetAccount(Budget(tokens=100))
     account.settle(account.reserve(tokens(50)) or 0, tokens(120))
     assert (tokens(120), 0) == (account.spent, refused(account, tokens(1)).left)
 
 
 def test_money_is_counted_exactly() -> None:
     """Ten times ten cents is a dollar, to the last nanodollar."""
-    account = Account(Budget(cost=1.0))
+    account = BudgetAccount(Budget(cost=1.0))
     dime = Amount(nanodollars=NANO // 10)
     for _ in range(10):
         account.settle(account.reserve(dime) or 0, dime)
@@ -63,7 +63,7 @@ def test_money_is_counted_exactly() -> None:
 
 def test_a_ticket_is_settled_once() -> None:
     """Whoever settles twice has a bug, and hears of it."""
-    account = Account(Budget())
+    account = BudgetAccount(Budget())
     ticket = account.reserve(tokens(1)) or 0
     account.settle(ticket, tokens(1))
     with pytest.raises(KeyError):
@@ -72,7 +72,7 @@ def test_a_ticket_is_settled_once() -> None:
 
 def test_agents_and_depth_have_limits() -> None:
     """At the limit, and one past it; a retired agent makes room."""
-    account = Account(Budget(agents=2, depth=3))
+    account = BudgetAccount(Budget(agents=2, depth=3))
     account.check_depth(3)
     with pytest.raises(BudgetExceededError, match="depth"):
         account.check_depth(4)
@@ -111,7 +111,7 @@ def test_a_budget_that_makes_no_sense_is_refused(limits: dict[str, float]) -> No
 def test_no_order_of_calls_overspends(limit: int, calls: list[tuple[int, float, int]]) -> None:
     """However reservations and settlements interleave: spent and reserved together stay within the limit, and in
     the end everything that was used is booked and nothing else."""
-    account = Account(Budget(tokens=limit))
+    account = BudgetAccount(Budget(tokens=limit))
     under_way: list[tuple[int, int]] = []
     used = 0
     for needed, share, settled in calls:
@@ -143,7 +143,7 @@ CALLS = st.lists(
 @given(limit=st.integers(60, 150), calls=CALLS)
 def test_concurrent_calls_never_overspend(limit: int, calls: list[tuple[int, float, str]]) -> None:
     """Calls that end, fail or are cancelled at once: all settle, all that can be afforded are made, none hangs."""
-    treasury = Treasury(Budget(tokens=limit))
+    treasury = BudgetLedger(Budget(tokens=limit))
 
     async def call(needed: int, share: float, fate: str) -> int:
         ticket = await treasury.reserve(tokens(needed))
@@ -174,7 +174,7 @@ def test_concurrent_calls_never_overspend(limit: int, calls: list[tuple[int, flo
 
 async def test_a_waiting_call_goes_on_when_another_is_settled_from_a_thread() -> None:
     """Host calls settle from threads; the waiting task hears of it."""
-    treasury = Treasury(Budget(tokens=10))
+    treasury = BudgetLedger(Budget(tokens=10))
     first = await treasury.reserve(tokens(10))
     waiting = asyncio.create_task(treasury.reserve(tokens(10)))
     await asyncio.sleep(0)
@@ -185,7 +185,7 @@ async def test_a_waiting_call_goes_on_when_another_is_settled_from_a_thread() ->
 
 async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
     """Cancelled while it waits: the next one gets everything."""
-    treasury = Treasury(Budget(tokens=10))
+    treasury = BudgetLedger(Budget(tokens=10))
     first = await treasury.reserve(tokens(10))
     waiting = asyncio.create_task(treasury.reserve(tokens(10)))
     await asyncio.sleep(0)
@@ -197,7 +197,7 @@ async def test_a_call_that_gives_up_waiting_holds_nothing() -> None:
 async def test_time_runs_from_the_first_task_on() -> None:
     """At the limit a call is refused; before the first task no time passes."""
     now = 100.0
-    treasury = Treasury(Budget(seconds=5), clock=lambda: now)
+    treasury = BudgetLedger(Budget(seconds=5), clock=lambda: now)
     now = 200.0
     assert 5 == treasury.remaining().seconds
     treasury.start()

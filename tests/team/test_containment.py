@@ -8,10 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_security.containment import compared, weakness
 from cenote_security.network import Allow
 from cenote_security.options import definitions
-from cenote_security.policy import Mount, SandboxPolicy
+from cenote_security.policy import Mount, SandboxPolicy, compared, weakness
 
 WEB = Allow(["*.example.com", "pypi.org:443"], connections=8, rate=5, volume="1MiB")
 PARENT = SandboxPolicy(

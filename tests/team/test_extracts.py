@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cenote_worker.in_jail.extracts import occurrences, piece, preview
+from cenote_worker.jail.rendering.text_slices import occurrences, piece, preview
 
 FRAME = pd.DataFrame({"name": [f"bird {n}" for n in range(10_000)], "grams": range(10_000)})
 NESTED = [{"id": n, "tags": ["a", f"tag-{n}"]} for n in range(9_000)]

@@ -21,15 +21,15 @@ from cenote.models import (
 )
 from cenote.models.prices import Price
 from cenote.team.budget import Budget
+from cenote.team.budget_ledger import BudgetLedger
 from cenote.team.errors import BudgetExceededError
 from cenote.team.metered_model import Meter, MeteredModel
-from cenote.team.treasury import Treasury
 
 PROMPT = (Message.user("How many penguins are there?"),)
 
 
-def metered(model: Model, price: Price | None = None, **limits: float) -> tuple[MeteredModel, Treasury]:
-    treasury = Treasury(Budget(**limits))
+def metered(model: Model, price: Price | None = None, **limits: float) -> tuple[MeteredModel, BudgetLedger]:
+    treasury = BudgetLedger(Budget(**limits))
     return MeteredModel(model, treasury, Meter(), price), treasury
 
 
@@ -189,7 +189,7 @@ async def test_estimates_follow_what_the_server_reports() -> None:
 async def test_without_limits_nothing_is_counted_beforehand() -> None:
     """Only what the calls report is added up."""
     meter = Meter()
-    model = MeteredModel(reporting(40, 2), Treasury(Budget()), meter, None)
+    model = MeteredModel(reporting(40, 2), BudgetLedger(Budget()), meter, None)
     await model.complete(PROMPT)
     await model.complete(PROMPT)
     assert (2, 84, 2 * len(PROMPT[0].content)) == (meter.calls, meter.usage.total, meter.prompt_bytes)

@@ -9,8 +9,8 @@ import pytest
 from cenote.models import ScriptedModel
 from cenote.runtime import AsyncPythonRuntime, ObjectReference
 from cenote.team import Team
-from cenote.team.reader import AT_ONCE, MAX_TEXT, Reader
 from cenote.team.runtimes import embedded
+from cenote.team.variables import AT_ONCE, MAX_TEXT, ReferenceReader
 from cenote_security.errors import JailLostError, RejectedError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import Mount, SandboxPolicy
@@ -27,7 +27,7 @@ async def shared(code: str) -> ObjectReference:
 
 async def test_a_value_is_looked_at_without_taking_it_in() -> None:
     """Preview with metadata first, a range, a search: each a text."""
-    reader = Reader(embedded, SMALL)
+    reader = ReferenceReader(embedded, SMALL)
     reference = await shared("x = [{'id': n, 'name': f'bird {n}'} for n in range(5000)]")
     preview = await reader.preview(reference)
     assert preview.startswith(f"list (5000,), {reference.size} bytes; of dict with keys 'id', 'name'\n")
@@ -39,7 +39,7 @@ async def test_a_value_is_looked_at_without_taking_it_in() -> None:
 
 async def test_a_piece_is_bounded_whatever_the_jail_says() -> None:
     """A range of a long text is cut at the limit; at it, it is whole."""
-    reader = Reader(embedded, SMALL)
+    reader = ReferenceReader(embedded, SMALL)
     reference = await shared("x = 'a' * 100_000")
     head = "characters 0:{} of 100000\n"
     fits = MAX_TEXT - len(head.format(MAX_TEXT))
@@ -50,7 +50,7 @@ async def test_a_piece_is_bounded_whatever_the_jail_says() -> None:
 
 async def test_a_search_for_anything_is_a_literal() -> None:
     """Quotes, backslashes and line ends of the text are no code."""
-    reader = Reader(embedded, SMALL)
+    reader = ReferenceReader(embedded, SMALL)
     wanted = "'; import os; os._exit(1) #\\\n\""
     reference = await shared(f"x = ['a', {wanted!r}]")
     assert (await reader.search(reference, wanted)).startswith("1: ")
@@ -61,14 +61,14 @@ async def test_what_makes_no_sense_is_refused(most: int) -> None:
     """Before a jail is started."""
     reference = await shared("x = 1")
     with pytest.raises(UsageError):
-        await Reader(embedded, SMALL).search(reference, "x", most)
+        await ReferenceReader(embedded, SMALL).search(reference, "x", most)
     with pytest.raises(UsageError):
-        await Reader(embedded, SMALL).read(reference, "0")
+        await ReferenceReader(embedded, SMALL).read(reference, "0")
 
 
 async def test_a_hostile_value_harms_its_own_reading_only() -> None:
     """A pickle that ends the process: an error that says so, and the next value is read."""
-    reader = Reader(embedded, SMALL)
+    reader = ReferenceReader(embedded, SMALL)
     code = "import os\nclass Bomb:\n    def __reduce__(self): return (os._exit, (1,))\nx = Bomb()"
     with pytest.raises(JailLostError):
         await reader.preview(await shared(code))
@@ -85,14 +85,14 @@ async def test_a_value_that_keeps_its_reader_waiting_is_given_up(method: str) ->
     )
     reference = await shared(code)
     with pytest.raises(RejectedError, match=r"cannot be read in 0\.5 seconds"):
-        await Reader(embedded, SMALL, seconds=0.5).read(reference)
+        await ReferenceReader(embedded, SMALL, seconds=0.5).read(reference)
 
 
 async def test_a_value_that_cannot_be_shown_says_why() -> None:
     """An error of the value's own code is told as text."""
     code = "class Odd(list):\n    def __getitem__(self, key): raise ValueError('no\\nway')\nx = Odd([1, 2])"
     with pytest.raises(RejectedError, match=r"this value cannot be read: ValueError: no\\nway"):
-        await Reader(embedded, SMALL).read(await shared(code))
+        await ReferenceReader(embedded, SMALL).read(await shared(code))
 
 
 async def test_jails_for_reading_have_no_way_out() -> None:
@@ -104,7 +104,7 @@ async def test_jails_for_reading_have_no_way_out() -> None:
         return embedded(name, SMALL)
 
     open_sandbox = SandboxPolicy(network=Allow(["pypi.org"]), mounts=[Mount(source="/etc")])
-    await Reader(runtimes, open_sandbox).read(await shared("x = [1]"))
+    await ReferenceReader(runtimes, open_sandbox).read(await shared("x = [1]"))
     assert [("none", ())] == [(sandbox.network, sandbox.mounts) for sandbox in seen]
 
 
@@ -143,7 +143,7 @@ async def test_readings_run_at_once_up_to_a_number() -> None:
         most.append(len(open_now))
         return made
 
-    reader, reference = Reader(runtimes, SMALL), await shared("x = list(range(20))")
+    reader, reference = ReferenceReader(runtimes, SMALL), await shared("x = list(range(20))")
     texts = await asyncio.gather(*(reader.read(reference, n, n + 1) for n in range(10)))
     assert [f"items {n}:{n + 1} of 20\n[{n}]" for n in range(10)] == texts
     assert (10, AT_ONCE, set()) == (len(most), max(most), open_now)

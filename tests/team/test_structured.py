@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.waiting import PATIENCE
 
+from cenote.team.concurrency import all_of, first_of, first_success, to_its_end
 from cenote.team.errors import NoSuccessError
-from cenote.team.structured import all_of, first_of, first_success, to_its_end
 
 
 class Stage:

@@ -24,7 +24,7 @@ from cenote.team import (
     UnknownTeamNameError,
     VariableState,
 )
-from cenote.team.reference_store import ReferencesInUse
+from cenote.team.progress import ReferencesInUse
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 

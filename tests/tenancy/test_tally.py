@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cenote_security.errors import QuotaExceededError
-from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.machine_quotas import MachineQuotas, SharedCounter
 from cenote_worker.tenancy.shared_quota import SharedQuota, parted
-from cenote_worker.tenancy.tally import Tally
 
 CELLS = SharedQuota.CELLS
 
@@ -32,7 +31,7 @@ sys.stdin.read()
 """
 
 
-def machine(folder: Path, limit: int | None = None) -> Tally:
+def machine(folder: Path, limit: int | None = None) -> SharedCounter:
     """As another process would have it: with an open file of its own."""
     quotas = MachineQuotas(folder)
     if limit is not None:

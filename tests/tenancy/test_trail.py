@@ -6,25 +6,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.tenancy.deeds import Deed, NetworkDeed, Origin
-from cenote_worker.tenancy.trail import BATCH, Trail
+from cenote_worker.tenancy.audit_events import (
+    BATCH,
+    EventBuffer,
+    EventOrigin,
+    NetworkAuditEvent,
+    RuntimeAuditEvent,
+)
 
-ORIGIN = Origin(tenant="tn_1", runtime="rt_1", policy="")
+ORIGIN = EventOrigin(tenant="tn_1", runtime="rt_1", policy="")
 
 
-def deed(port: int) -> NetworkDeed:
+def deed(port: int) -> NetworkAuditEvent:
     decision = Decision(
         at=0.0, kind="tunnel", host="a.example", port=port, address="", allowed=False, reason="no"
     )
-    return NetworkDeed(origin=ORIGIN, decision=decision)
+    return NetworkAuditEvent(origin=ORIGIN, decision=decision)
 
 
-def ports(deeds: tuple[Deed, ...]) -> list[int]:
-    return [each.decision.port for each in deeds if isinstance(each, NetworkDeed)]
+def ports(deeds: tuple[RuntimeAuditEvent, ...]) -> list[int]:
+    return [each.decision.port for each in deeds if isinstance(each, NetworkAuditEvent)]
 
 
-def filled(count: int, room: int = 100) -> Trail:
-    trail = Trail("n1/1", room)
+def filled(count: int, room: int = 100) -> EventBuffer:
+    trail = EventBuffer("n1/1", room)
     for number in range(1, count + 1):
         trail.note(deed(number))
     return trail
@@ -67,7 +72,7 @@ def test_a_reader_that_knows_more_than_there_is_changes_nothing() -> None:
 @given(st.lists(st.sampled_from(["note", "read", "acknowledge", "flood"]), max_size=60))
 def test_each_number_is_read_once_or_told_as_lost(doings: list[str]) -> None:
     """Whatever happens in which order: what is on record and what is lost make all that was done."""
-    trail, done, written = Trail("n1/1", room=3), 0, 0
+    trail, done, written = EventBuffer("n1/1", room=3), 0, 0
     for doing in [*doings, "read"]:
         if doing in ("note", "flood"):
             for _ in range(1 if doing == "note" else 5):

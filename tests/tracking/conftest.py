@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.tracking import anything, audit, deep_insides, files
+from cenote_worker.jail.tracking.code import unbounded_effects
+from cenote_worker.jail.tracking.files import audit_hook, workdir_files
+from cenote_worker.jail.tracking.process_state import library_digest
 
 
 def _passed_over(message: object) -> None:
@@ -59,9 +61,9 @@ def in_process(
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(warnings, "_showwarnmsg_impl", _passed_over)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    monkeypatch.setattr(files, "_descriptors", _of_steps())
+    monkeypatch.setattr(workdir_files, "_descriptors", _of_steps())
     # The handlers of logs are pytest's, which has all that tests are made with; no step changes any of it.
-    monkeypatch.setattr(deep_insides, "_NOT_THEIRS", deep_insides._NOT_THEIRS | _of_tests())
+    monkeypatch.setattr(library_digest, "_NOT_THEIRS", library_digest._NOT_THEIRS | _of_tests())
     environment, state, language = dict(os.environ), random.getstate(), locale.setlocale(locale.LC_ALL)
     main, modules, names, level = (
         sys.modules["__main__"],
@@ -77,7 +79,7 @@ def in_process(
 
     with warnings.catch_warnings():
         yield make
-    audit.listen(None)
+    audit_hook.listen(None)
     sys.modules["__main__"] = main
     for added in sys.modules.keys() - modules:
         if not str(getattr(sys.modules[added], "__file__", None) or tmp_path).startswith(str(tmp_path)):
@@ -102,8 +104,8 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         def values(self) -> list[threading.Thread]:
             return [thread for thread in threading.enumerate() if thread not in others]
 
-    monkeypatch.setattr(anything, "_alive", OfSteps())
-    monkeypatch.setattr(anything, "_waiting_tasks", lambda: False)
+    monkeypatch.setattr(unbounded_effects, "_alive", OfSteps())
+    monkeypatch.setattr(unbounded_effects, "_waiting_tasks", lambda: False)
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from types import ModuleType
 
-from cenote_worker.in_jail.logger_levels import forget_levels
-from cenote_worker.trace import StepTrace
-from cenote_worker.tracking.tracker import Tracker
+from cenote_worker.execution.trace import StepTrace
+from cenote_worker.jail.process.process_context import forget_levels
+from cenote_worker.jail.tracking.tracker import Tracker
 
 
 class Steps:

@@ -17,9 +17,9 @@ from tests.tracking.steps import Steps
 from tests.tracking.test_seen_changes import TRAPS
 from tests.tracking.test_soundness import NAMES, relaxed, seen, statement
 
-from cenote_worker.in_jail.snapshots.bindings import Baseline, bring_about, difference
-from cenote_worker.set_tables_unsafe import head_of
-from cenote_worker.trace import StepTrace
+from cenote_worker.execution.trace import StepTrace
+from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, bring_about, difference
+from cenote_worker.process.memory_unsafe import head_of
 
 INSIDE = [trap for trap in TRAPS if "hidden:" not in str(trap.values[3])]
 """Those that leave the process as it was, for others that fall into the same ones."""
@@ -83,7 +83,7 @@ class Line:
         self.cells: list[str] = []
         self.traces: list[StepTrace] = []
         self.kept: list[Kept] = []
-        self._base = Baseline.of(self.steps.namespace)
+        self._base = BindingsBaseline.of(self.steps.namespace)
         self._copied = 0
 
     def run(self, source: str) -> None:
@@ -93,7 +93,7 @@ class Line:
         if bound is not None and self._base is not None:
             bindings = difference(self._base, self.steps.namespace, bound)
         if bindings is None:
-            self._base, self._copied = Baseline.of(self.steps.namespace), len(self.cells)
+            self._base, self._copied = BindingsBaseline.of(self.steps.namespace), len(self.cells)
         self.kept.append(Kept(cells=self._copied, bindings=bindings))
 
     def unclear(self) -> list[object]:

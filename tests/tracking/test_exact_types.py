@@ -9,8 +9,13 @@ import threading
 import numpy as np
 import pytest
 
-from cenote_worker.tracking import exact_types_unsafe as exact
-from cenote_worker.tracking.exact_types_unsafe import FEWEST, atoms_of, atoms_of_keys, atoms_of_values
+from cenote_worker.jail.tracking.descriptions import object_memory_unsafe as exact
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import (
+    FEWEST,
+    atoms_of,
+    atoms_of_keys,
+    atoms_of_values,
+)
 
 NAN = float("nan")
 ATOMS: tuple[object, ...] = (1, 1.5, "a", b"b", True, 1j, None, ...)

@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-from cenote_worker.tracking.facts import Facts, facts_of_cell
+from cenote_worker.jail.tracking.code.bytecode_effects import Facts, facts_of_cell
 
 
 def facts(source: str) -> Facts:

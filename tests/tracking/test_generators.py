@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 
-from cenote_worker.tracking import hidden
-from cenote_worker.tracking.generators_unsafe import mark_of_legacy, mark_of_random
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import mark_of_legacy, mark_of_random
+from cenote_worker.jail.tracking.process_state import ambient_state
 
 OWN = random.Random(1)
 NUMPY = np.random.RandomState(1)
@@ -76,9 +76,9 @@ def test_a_version_is_of_the_state_and_of_nothing_else(state: str) -> None:
         if generator is random
         else (np.random.rand, np.random.get_state, np.random.set_state)
     )
-    before, at_first = get(), hidden.versions(())[state]
-    assert at_first == hidden.versions(())[state]
+    before, at_first = get(), ambient_state.versions(())[state]
+    assert at_first == ambient_state.versions(())[state]
     draw()
-    assert at_first != hidden.versions(())[state]
+    assert at_first != ambient_state.versions(())[state]
     put(before)  # type: ignore[arg-type]
-    assert at_first == hidden.versions(())[state]
+    assert at_first == ambient_state.versions(())[state]

@@ -7,8 +7,14 @@ import calendar
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import LIBRARIES, module, name
-from cenote_worker.tracking.insides import LARGE, different, insides, is_plain, items_of
+from cenote_worker.execution.trace import LIBRARIES, module, name
+from cenote_worker.jail.tracking.process_state.library_state import (
+    LARGE,
+    different,
+    insides,
+    is_plain,
+    items_of,
+)
 
 pytestmark = pytest.mark.usefixtures("alone")
 

@@ -6,8 +6,8 @@ from types import CodeType
 
 import pytest
 
-from cenote_worker.tracking.instructions import instructions, said_anywhere
-from cenote_worker.tracking.objects import code_digest
+from cenote_worker.jail.tracking.code.instructions import instructions, said_anywhere
+from cenote_worker.jail.tracking.descriptions.objects import code_digest
 
 CLASS = """
 def make():

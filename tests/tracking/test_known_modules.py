@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from cenote_worker import known_modules
-from cenote_worker.known_modules import KnownModules
+from cenote_worker.process import modules
+from cenote_worker.process.modules import KnownModules
 
 LATE = ("late_one", "wi_late_two")
 
@@ -20,7 +20,7 @@ def _modules_as_before() -> Iterator[None]:
     yield
     sys.modules.clear()
     sys.modules.update(before)
-    known_modules.settle()
+    modules.settle()
 
 
 def test_what_is_imported_is_known() -> None:
@@ -50,7 +50,7 @@ def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
     sys.modules[LATE[0]] = ModuleType(LATE[0])
     before = KnownModules.imported()
     sys.modules[LATE[1]] = ModuleType(LATE[1])
-    early = known_modules._FIRST.last[0]
+    early = modules._FIRST.last[0]
     sys.modules[early] = sys.modules.pop(early)
     assert before.unknown() == {LATE[1]}
     assert KnownModules.imported().unknown() == set()
@@ -59,7 +59,7 @@ def test_no_late_one_is_missed_behind_an_early_one_that_came_again() -> None:
 def test_what_a_zygote_has_imported_is_not_looked_at_again() -> None:
     """Each name that a fork goes through has a page of its own there."""
     sys.modules[LATE[0]] = ModuleType(LATE[0])
-    known_modules.settle()
+    modules.settle()
     known = KnownModules.imported()
     assert not known._others
     sys.modules[LATE[1]] = ModuleType(LATE[1])

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from cenote_worker.tracking import album
-from cenote_worker.tracking.budget import Budget, TooDear
-from cenote_worker.tracking.packing_unsafe import digest_of_numbers
-from cenote_worker.tracking.picture import picture_of
-from cenote_worker.tracking.tracker import Tracker
+from cenote_worker.jail.tracking import object_index
+from cenote_worker.jail.tracking.budget import InspectionBudget, TooDear
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import digest_of_numbers
+from cenote_worker.jail.tracking.fingerprint import fingerprint_of
+from cenote_worker.jail.tracking.tracker import Tracker
 
 SECONDS = 0.06
 
@@ -19,7 +19,7 @@ OBJECTS = 30_000
 
 def test_objects_are_counted() -> None:
     """At the limit, and one more."""
-    budget = Budget(SECONDS)
+    budget = InspectionBudget(SECONDS)
     for _ in range(10):
         budget.spend(OBJECTS // 10)
     budget.check()
@@ -30,7 +30,7 @@ def test_objects_are_counted() -> None:
 
 def test_bytes_are_counted() -> None:
     """All that are hashed, small ones as well; those are never too many."""
-    budget = Budget(SECONDS)
+    budget = InspectionBudget(SECONDS)
     assert budget.allows(300_000_000)
     assert budget.has_room(200_000_000)
     assert not budget.has_room(400_000_000)
@@ -65,7 +65,7 @@ def test_what_is_no_such_number_is_found_among_them(number: float, odd: object) 
 
 def test_what_would_be_too_much_is_not_begun_with() -> None:
     """At the limit, and one more."""
-    budget = Budget(SECONDS)
+    budget = InspectionBudget(SECONDS)
     budget.foresee(OBJECTS)
     with pytest.raises(TooDear):
         budget.foresee(OBJECTS + 1)
@@ -87,11 +87,11 @@ class Session:
         self.tracker = Tracker(self.namespace, str(folder))
         self.looks = 0
         self.left = list[str]()
-        monkeypatch.setattr(album, "picture_of", self._picture_of)
+        monkeypatch.setattr(object_index, "fingerprint_of", self._picture_of)
 
     def _picture_of(self, value: object, *rest: object) -> object:
         self.looks += value is self.namespace.get("many")
-        return picture_of(value, *rest)  # type: ignore[arg-type]
+        return fingerprint_of(value, *rest)  # type: ignore[arg-type]
 
     def looks_for(self, code: str) -> int:
         """Says what it has left, too."""
@@ -133,7 +133,7 @@ def test_what_has_too_much_memory_in_it_is_looked_at_again(
     session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All of its objects have been met, so that others may come without it; until it gets one of them."""
-    monkeypatch.setattr("cenote_worker.tracking.budget._BYTES_PER_SECOND", 1e6)
+    monkeypatch.setattr("cenote_worker.jail.tracking.budget._BYTES_PER_SECOND", 1e6)
     session.looks_for("import numpy\nmany = [numpy.zeros(300_000)]\nother = [1]")
     assert (frozenset({"other"}),) == session.tracker.components(["other"])
     session.looks_for("many.append(other)")

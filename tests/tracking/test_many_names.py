@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import name
-from cenote_worker.tracking import album
-from cenote_worker.tracking.budget import Budget
-from cenote_worker.tracking.exact_types_unsafe import addresses_of
-from cenote_worker.tracking.name_table import NameTable
+from cenote_worker.execution.trace import name
+from cenote_worker.jail.tracking import object_index
+from cenote_worker.jail.tracking.budget import InspectionBudget
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import addresses_of
+from cenote_worker.jail.tracking.name_table import NameTable
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -30,7 +30,7 @@ def _lines_for(steps: Steps, names: int) -> int:
 
     def count(frame: FrameType, event: str, _argument: object) -> object:
         nonlocal counted
-        if frame.f_code.co_filename != album.__file__:
+        if frame.f_code.co_filename != object_index.__file__:
             return None
         counted += event == "line"
         return count
@@ -67,7 +67,7 @@ def _lines_beside(steps: Steps, names: int) -> int:
     sys.settrace(count)
     try:
         bound = watch._bound()
-        steps.tracker._album.look_at_all(Budget(1))
+        steps.tracker._album.look_at_all(InspectionBudget(1))
     finally:
         sys.settrace(before)
     watch.end()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import ANYTHING, name
+from cenote_worker.execution.trace import ANYTHING, name
 
 pytestmark = pytest.mark.usefixtures("alone")
 

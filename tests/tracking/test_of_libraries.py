@@ -11,9 +11,9 @@ from collections import Counter
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.memory_unsafe import memory_at
-from cenote_worker.trace import name
-from cenote_worker.tracking import hidden, patches
+from cenote_worker.execution.trace import name
+from cenote_worker.jail.tracking.process_state import ambient_state, monkeypatches
+from cenote_worker.process.memory_unsafe import memory_at
 
 pytestmark = pytest.mark.usefixtures("alone")
 
@@ -51,9 +51,9 @@ def test_a_library_that_replaces_a_method_of_its_logger_makes_no_new_version_eac
     library = logging.getLogger("cenote.test.other")
     setattr(library, "isEnabledFor", logging.Logger.isEnabledFor)  # noqa: B010  (types forbid it)
     try:
-        assert hidden.versions(())["logging"] == hidden.versions(())["logging"]
+        assert ambient_state.versions(())["logging"] == ambient_state.versions(())["logging"]
         setattr(library, "isEnabledFor", lambda level: True)  # noqa: B010
-        assert hidden.versions(())["logging"] != hidden.versions(())["logging"]
+        assert ambient_state.versions(())["logging"] != ambient_state.versions(())["logging"]
     finally:
         del library.isEnabledFor
 
@@ -72,15 +72,15 @@ def test_a_library_that_replaces_a_method_of_its_logger_makes_no_new_version_eac
 def test_whatever_is_set_on_a_logger_is_another_version(key: str, value: object) -> None:
     """Of one that was as it was made, which nobody looks at twice."""
     logger = logging.getLogger("cenote.test.plain")
-    table, before = vars(logger), hidden.versions(())["logging"]
+    table, before = vars(logger), ambient_state.versions(())["logging"]
     former = dict(table)
     try:
         table[key] = value
-        assert before != hidden.versions(())["logging"]
+        assert before != ambient_state.versions(())["logging"]
     finally:
         table.clear()
         table.update(former)
-    assert before == hidden.versions(())["logging"]
+    assert before == ambient_state.versions(())["logging"]
 
 
 def test_whom_libraries_call_is_asked_once_before_a_step_and_once_behind_it(
@@ -88,8 +88,10 @@ def test_whom_libraries_call_is_asked_once_before_a_step_and_once_behind_it(
 ) -> None:
     """Nothing runs between two looks before it. What it has set is met, by any later one too."""
     asked = Counter[str]()
-    look = patches.called_back
-    monkeypatch.setattr(patches, "called_back", lambda library: (asked.update([library]), look(library))[1])
+    look = monkeypatches.called_back
+    monkeypatch.setattr(
+        monkeypatches, "called_back", lambda library: (asked.update([library]), look(library))[1]
+    )
     steps.good("import signal\nx = 1")
     asked.clear()
     steps.good("y = x")

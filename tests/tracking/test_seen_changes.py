@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import Location, file
+from cenote_worker.execution.trace import Location, file
 
 FOLDER = Path(__file__).parent / "traps"
 TRAPS = [

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cenote_worker.trace import ANYTHING, Location, StepTrace, key_of, kind_of, name
+from cenote_worker.execution.trace import ANYTHING, Location, StepTrace, key_of, kind_of, name
 
 NAMES = ("a", "b", "c", "d")
 STATEMENTS = (

@@ -6,9 +6,9 @@ import pytest
 
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker import traced
-from cenote_worker.results import ExecutionResult
-from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, ValueKind, Version, file, hidden, name
+from cenote_worker.execution import messages
+from cenote_worker.execution.results import ExecutionResult
+from cenote_worker.execution.trace import ABSENT, ANYTHING, StepTrace, ValueKind, Version, file, hidden, name
 from cenote_worker.wire.results import from_result, to_result
 
 TRACE = StepTrace(
@@ -39,26 +39,31 @@ def seen(count: int) -> list[jail_pb2.Seen]:
 
 def test_what_is_said_comes_back() -> None:
     said = jail_pb2.StepTrace()
-    traced.fill(said, TRACE)
-    assert traced.read(jail_pb2.StepTrace.FromString(said.SerializeToString())) == TRACE
+    messages.fill_trace(said, TRACE)
+    assert messages.read_trace(jail_pb2.StepTrace.FromString(said.SerializeToString())) == TRACE
 
 
 def test_a_step_says_of_so_many_values_what_they_are() -> None:
     """Of more, nothing; and a jail that says more breaks the protocol."""
-    said, most = jail_pb2.StepTrace(), traced.MAX_KINDS
+    said, most = jail_pb2.StepTrace(), messages.MAX_KINDS
     kinds = {name(f"v{number}"): ValueKind(type="x" * 1_000, shape=(1,) * 40) for number in range(most + 1)}
-    traced.fill(said, StepTrace(kinds=kinds))
-    assert most == len(traced.read(said).kinds)
+    messages.fill_trace(said, StepTrace(kinds=kinds))
+    assert most == len(messages.read_trace(said).kinds)
     with pytest.raises(ProtocolViolation):
-        traced.read(message(kinds=[*said.kinds, jail_pb2.ValueKind(location="name:v", type="int")]))
+        messages.read_trace(message(kinds=[*said.kinds, jail_pb2.ValueKind(location="name:v", type="int")]))
     with pytest.raises(ProtocolViolation):
-        traced.read(message(kinds=[jail_pb2.ValueKind(location="name:v", shape=[1] * 33, has_shape=True)]))
+        messages.read_trace(
+            message(kinds=[jail_pb2.ValueKind(location="name:v", shape=[1] * 33, has_shape=True)])
+        )
 
 
 def heard(said: jail_pb2.StepTrace) -> tuple[StepTrace, jail_pb2.StepTrace]:
     """What a supervisor makes of it, and what that says of it to others."""
-    trace, again = traced.hear(jail_pb2.StepTrace.FromString(said.SerializeToString())), jail_pb2.StepTrace()
-    traced.fill(again, trace)
+    trace, again = (
+        messages.read_relayed_trace(jail_pb2.StepTrace.FromString(said.SerializeToString())),
+        jail_pb2.StepTrace(),
+    )
+    messages.fill_trace(again, trace)
     return trace, again
 
 
@@ -69,8 +74,8 @@ PLAIN = StepTrace(reads=TRACE.reads, writes=TRACE.writes, groups=TRACE.groups, k
 def test_what_a_jail_says_is_told_again(trace: StepTrace, *, goes_on: bool) -> None:
     """Word for word, where nothing of it is ever cut."""
     said = jail_pb2.StepTrace()
-    traced.fill(said, trace)
-    found = traced.hear(jail_pb2.StepTrace.FromString(said.SerializeToString()))
+    messages.fill_trace(said, trace)
+    found = messages.read_relayed_trace(jail_pb2.StepTrace.FromString(said.SerializeToString()))
     assert (trace, goes_on) == (found, bool(found.told))
     assert (trace, said) == heard(said)
 
@@ -78,7 +83,7 @@ def test_what_a_jail_says_is_told_again(trace: StepTrace, *, goes_on: bool) -> N
 def test_what_nobody_knows_in_it_is_not_told_again() -> None:
     """A jail cannot leave anything in records and with clients beside what they read."""
     said = jail_pb2.StepTrace()
-    traced.fill(said, PLAIN)
+    messages.fill_trace(said, PLAIN)
     unknown = jail_pb2.StepTrace.FromString(said.SerializeToString() + b"\xfa\x7f\x04left")
     assert (PLAIN, said) == heard(unknown)
 
@@ -89,13 +94,13 @@ def test_what_nobody_knows_in_it_is_not_told_again() -> None:
         message(kinds=[jail_pb2.ValueKind(location="name:v", type="x" * 1_000)]),
         message(unseen=["x" * 1_000]),
         message(reads=[jail_pb2.Seen(location="name:v", version="1")] * 100),
-        message(reads=[jail_pb2.Seen(location="name:v", version="1")] * traced.MAX_LOCATIONS),
+        message(reads=[jail_pb2.Seen(location="name:v", version="1")] * messages.MAX_LOCATIONS),
     ],
 )
 def test_what_is_cut_or_said_twice_is_told_as_it_was_understood(long: jail_pb2.StepTrace) -> None:
     """So that no jail has more kept of it than its trace takes."""
     trace, again = heard(long)
-    assert trace == traced.read(again)
+    assert trace == messages.read_trace(again)
     assert again.ByteSize() < long.ByteSize()
 
 
@@ -113,56 +118,58 @@ def test_it_is_not_in_the_text_of_a_result() -> None:
 
 def test_a_large_trace_says_that_anything_was_touched() -> None:
     """One location fewer is told in full."""
-    versions = {name(f"v{number}"): Version("1") for number in range(traced.MAX_LOCATIONS + 1)}
+    versions = {name(f"v{number}"): Version("1") for number in range(messages.MAX_LOCATIONS + 1)}
     most = dict(list(versions.items())[1:])
     said, too_much = jail_pb2.StepTrace(), jail_pb2.StepTrace()
-    traced.fill(said, StepTrace(writes=most))
-    traced.fill(too_much, StepTrace(writes=versions))
-    assert most == traced.read(said).writes
-    assert {ANYTHING} == traced.read(too_much).writes.keys()
+    messages.fill_trace(said, StepTrace(writes=most))
+    messages.fill_trace(too_much, StepTrace(writes=versions))
+    assert most == messages.read_trace(said).writes
+    assert {ANYTHING} == messages.read_trace(too_much).writes.keys()
 
 
 def test_a_trace_that_takes_too_much_memory_says_that_anything_was_touched() -> None:
     """On both sides of the wall: locations that are long, of characters that take four bytes each, or all unlike."""
-    long = {name(f"\U0001f600{number}".ljust(900)): Version("1") for number in range(traced.MAX_LOCATIONS)}
+    long = {name(f"\U0001f600{number}".ljust(900)): Version("1") for number in range(messages.MAX_LOCATIONS)}
     said, forged = jail_pb2.StepTrace(), jail_pb2.StepTrace()
-    traced.fill(said, StepTrace(writes=long))
+    messages.fill_trace(said, StepTrace(writes=long))
     for place in long:
         forged.writes.add(location=place, version="1")
-    assert {ANYTHING} == traced.read(said).writes.keys() == traced.read(forged).writes.keys()
+    assert {ANYTHING} == messages.read_trace(said).writes.keys() == messages.read_trace(forged).writes.keys()
 
 
-@pytest.mark.parametrize("variable", ["v" * traced.MAX_LOCATION, "\udc80"])
+@pytest.mark.parametrize("variable", ["v" * messages.MAX_LOCATION, "\udc80"])
 def test_a_name_that_cannot_be_told_is_anything(variable: str) -> None:
     said = jail_pb2.StepTrace()
-    traced.fill(said, StepTrace(writes={name(variable): Version("1")}))
-    assert ANYTHING in traced.read(said).writes
+    messages.fill_trace(said, StepTrace(writes={name(variable): Version("1")}))
+    assert ANYTHING in messages.read_trace(said).writes
 
 
 def test_the_most_locations_pass() -> None:
-    assert traced.MAX_LOCATIONS == len(traced.read(message(reads=seen(traced.MAX_LOCATIONS))).reads)
+    assert messages.MAX_LOCATIONS == len(
+        messages.read_trace(message(reads=seen(messages.MAX_LOCATIONS))).reads
+    )
 
 
 @pytest.mark.parametrize(
     "hostile",
     [
-        message(reads=seen(traced.MAX_LOCATIONS + 1)),
-        message(mutated=["name:a"] * (traced.MAX_LOCATIONS + 1)),
-        message(groups=[jail_pb2.LocationGroup()] * (traced.MAX_LOCATIONS + 1)),
-        message(groups=[jail_pb2.LocationGroup(locations=["name:a"] * (traced.MAX_LOCATIONS + 1))]),
-        message(mutated=["name:" + "a" * traced.MAX_LOCATION]),
+        message(reads=seen(messages.MAX_LOCATIONS + 1)),
+        message(mutated=["name:a"] * (messages.MAX_LOCATIONS + 1)),
+        message(groups=[jail_pb2.LocationGroup()] * (messages.MAX_LOCATIONS + 1)),
+        message(groups=[jail_pb2.LocationGroup(locations=["name:a"] * (messages.MAX_LOCATIONS + 1))]),
+        message(mutated=["name:" + "a" * messages.MAX_LOCATION]),
         message(mutated=["elsewhere:a"]),
         message(mutated=[""]),
-        message(writes=[jail_pb2.Seen(location="name:a", version="1" * (traced.MAX_VERSION + 1))]),
+        message(writes=[jail_pb2.Seen(location="name:a", version="1" * (messages.MAX_VERSION + 1))]),
     ],
 )
 def test_what_a_jail_may_not_say(hostile: jail_pb2.StepTrace) -> None:
     with pytest.raises(ProtocolViolation):
-        traced.read(hostile)
+        messages.read_trace(hostile)
 
 
 def test_reasons_are_cut() -> None:
-    found = traced.read(message(opaque=["x" * 10_000] * 1_000, modules=["m"] * 10_000))
-    assert (traced.MAX_REASONS, traced.MAX_REASON, traced.MAX_MODULES) == (
+    found = messages.read_trace(message(opaque=["x" * 10_000] * 1_000, modules=["m"] * 10_000))
+    assert (messages.MAX_REASONS, messages.MAX_REASON, messages.MAX_MODULES) == (
         len(found.opaque), len(found.opaque[0]), len(found.modules),
     )  # fmt: skip

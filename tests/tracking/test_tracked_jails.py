@@ -12,7 +12,7 @@ from tests.processes import status_of
 from tests.waiting import until
 
 from cenote import PythonRuntime, SandboxPolicy, Variable
-from cenote_worker.trace import ABSENT, ANYTHING, StepTrace, file, hidden, kind_of, module, name
+from cenote_worker.execution.trace import ABSENT, ANYTHING, StepTrace, file, hidden, kind_of, module, name
 
 
 @pytest.fixture

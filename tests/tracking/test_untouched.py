@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cenote_security.sealed import SealedMemory
-from cenote_worker.trace import Location
-from cenote_worker.tracking import untouched as module
-from cenote_worker.tracking.untouched import LARGE, Untouched
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.trace import Location
+from cenote_worker.jail.tracking.descriptions import known_digests as module
+from cenote_worker.jail.tracking.descriptions.known_digests import LARGE, KnownDigests
 
 DIGEST = bytes(range(16))
 """Of nothing: whoever hashes gets another."""
@@ -26,8 +26,8 @@ def mapped(size: int = LARGE) -> memoryview:
         return memory.map()[4096:-4096]
 
 
-def learnt(part: memoryview) -> tuple[Untouched, np.ndarray[Any, Any]]:
-    untouched = Untouched()
+def learnt(part: memoryview) -> tuple[KnownDigests, np.ndarray[Any, Any]]:
+    untouched = KnownDigests()
     untouched.learn([(part, DIGEST)])
     return untouched, np.frombuffer(part, "u1")
 
@@ -103,8 +103,8 @@ def a_copy() -> Iterator[None]:
         os.waitpid(pid, 0)
 
 
-def hashed(size: int = 4 * LARGE) -> tuple[Untouched, np.ndarray[Any, Any]]:
-    untouched, array = Untouched(), np.arange(size // 8).view("u1")
+def hashed(size: int = 4 * LARGE) -> tuple[KnownDigests, np.ndarray[Any, Any]]:
+    untouched, array = KnownDigests(), np.arange(size // 8).view("u1")
     own = array.base
     assert own is not None
     untouched.hashed(array, array.nbytes, own, "digest")
@@ -161,7 +161,7 @@ def test_another_array_at_the_same_place_is_another_one() -> None:
 
 def test_a_view_of_memory_that_others_may_write_to_is_never_known() -> None:
     """No page shows that another process, or an object that is no array, has written to it."""
-    untouched, memory = Untouched(), mmap.mmap(-1, LARGE)
+    untouched, memory = KnownDigests(), mmap.mmap(-1, LARGE)
     array = np.frombuffer(memory, "u1")
     untouched.hashed(array, array.nbytes, array, "digest")
     with a_copy():
@@ -170,7 +170,7 @@ def test_a_view_of_memory_that_others_may_write_to_is_never_known() -> None:
 
 def test_handed_over_memory_is_hashed_once() -> None:
     """Until it is written to, whether there is a copy or not."""
-    untouched, array = Untouched(), np.frombuffer(mapped(), "u1")
+    untouched, array = KnownDigests(), np.frombuffer(mapped(), "u1")
     untouched.hashed(array, array.nbytes, array, "digest")
     untouched.step()
     assert "digest" == untouched.digest(array, array.nbytes)

@@ -19,7 +19,7 @@ from typing import Any
 from tests.soundness.trap import TRAPS, Trap
 from tests.tracking.steps import Steps
 
-from cenote_worker.trace import ANYTHING, TREE, Location, Version, form_of, kind_of
+from cenote_worker.execution.trace import ANYTHING, TREE, Location, Version, form_of, kind_of
 
 Run = list[dict[str, Any]]
 Companies = dict[Location, list[Location]]

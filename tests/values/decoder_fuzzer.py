@@ -28,8 +28,8 @@ import polars as pl
 import pyarrow as pa
 
 from cenote_security.errors import CenoteError
-from cenote_security.safeload import class_table
 from cenote_security.values import decode, encode
+from cenote_security.values.decoder import class_table
 
 MEMORY_LIMIT = 1536 * 2**20  # address space beyond what the libraries have taken
 

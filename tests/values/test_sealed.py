@@ -10,7 +10,7 @@ import os
 import pytest
 
 from cenote_security.errors import MalformedValueError
-from cenote_security.sealed import ALIGNMENT, Layout, SealedMemory
+from cenote_security.sealed_memory import ALIGNMENT, BufferLayout, SealedMemory
 
 MFD_HUGETLB = 0x4
 SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -235,7 +235,7 @@ def test_pages_beyond_the_end_hide_no_hole() -> None:
 def test_a_layout_aligns_and_its_pieces_follow_it() -> None:
     """Every buffer starts on a cache line and is found again through the table."""
     buffers = [b"a" * 5, b"", b"b" * 64, b"c"]
-    layout = Layout.of(len(b) for b in buffers)
+    layout = BufferLayout.of(len(b) for b in buffers)
     region = b"".join(layout.pieces(buffers))
     assert layout.size == len(region)
     assert all(start % ALIGNMENT == 0 for start, _ in layout.table)

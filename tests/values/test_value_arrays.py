@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.sealed import SealedMemory
+from cenote_security.sealed_memory import SealedMemory
 from cenote_security.values import Limits, decode, encode
 
 np = pytest.importorskip("numpy")

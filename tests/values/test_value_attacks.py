@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cenote_security.errors import MalformedValueError, UnsafeValueError
-from cenote_security.safeload import class_table, load
 from cenote_security.values import Limits, decode
+from cenote_security.values.decoder import class_table, load
 
 np = pytest.importorskip("numpy")
 pd = pytest.importorskip("pandas")

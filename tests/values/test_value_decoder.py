@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from cenote_security.collector import collector_off
 from cenote_security.errors import MalformedValueError
-from cenote_security.safeload import class_table, load
+from cenote_security.garbage_collection import collector_off
 from cenote_security.values import Limits, decode, decoder, encode
+from cenote_security.values.decoder import class_table, load
 from cenote_security.values.node import Json
 
 

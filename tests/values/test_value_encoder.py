@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.safeload import load
 from cenote_security.values import Limits, decode, encode
+from cenote_security.values.decoder import load
 
 BARE = """
 import sys
-from cenote_security import safeload, sealed
+from cenote_security import sealed_memory
 from cenote_security.values import decode, encode
 encoded = encode([1, {"a": (2.5, b"x")}])
 assert decode(encoded.header, encoded.region()) == [1, {"a": (2.5, b"x")}]

@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import pytest
 
 from cenote_security.errors import MalformedValueError, UnsafeValueError
-from cenote_security.safeload import class_table, load
 from cenote_security.values import encode
+from cenote_security.values.decoder import class_table, load
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, RootModel
 
 from cenote_security.errors import MalformedValueError
-from cenote_security.safeload import class_table, load
 from cenote_security.values import encode
+from cenote_security.values.decoder import class_table, load
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ import sys
 import numpy as np
 import pytest
 
-from cenote_worker.content import Content
-from cenote_worker.pickled_unsafe import dumps, loads
+from cenote_worker.pickling.buffers_unsafe import dumps, loads
+from cenote_worker.transport.content import Content
 
 
 def _pickled(value: object) -> Content:

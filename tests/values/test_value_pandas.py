@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import pandas as pdst
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.sealed import SealedMemory
+from cenote_security.sealed_memory import SealedMemory
 from cenote_security.values import decode, encode
 
 np = pytest.importorskip("numpy")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote_security.errors import MalformedValueError, UnsafeValueError
-from cenote_security.sealed import ALIGNMENT
+from cenote_security.sealed_memory import ALIGNMENT
 from cenote_security.values.region import RegionReader, RegionWriter
 
 

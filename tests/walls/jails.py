@@ -16,10 +16,9 @@ from tests.processes import children_of
 from tests.waiting import PATIENCE
 
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.supervisor.descriptors import ensure_room
-from cenote_worker.supervisor.worker_process import pid_of
-from cenote_worker.zygote.client import ZygoteClient
-from cenote_worker.zygote.connection import StartedJail
+from cenote_worker.supervisor.account.worker_process import pid_of
+from cenote_worker.supervisor.jail_count_limit import ensure_room
+from cenote_worker.zygote.client import StartedJail, ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 ENTRIES = str(Path(__file__).resolve().parent / "entries")

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.walls.bpf_machine import run
 
-from cenote_security.walls import bpf
+from cenote_security.walls.kernel import bpf
 
 ARCH = 1
 

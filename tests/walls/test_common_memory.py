@@ -11,8 +11,8 @@ import pytest
 from tests.walls.conftest import StartJail
 
 from cenote import PythonRuntime, SandboxPolicy
-from cenote_worker.supervisor import tree
-from cenote_worker.zygote.common_heap_unsafe import is_one_stretch
+from cenote_worker.supervisor.account import tree_memory
+from cenote_worker.zygote.memory_layout_unsafe import is_one_stretch
 
 STEP = 2**20 + 16
 """From one block of glibc's heap to the next."""
@@ -24,8 +24,8 @@ print(*(int(size.split()[0]) for size in sizes.values()))
 
 SCRIPT = """
 import os, sys
-from cenote_worker.zygote.common_heap_unsafe import CommonHeap
-from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
+from cenote_worker.zygote.memory_layout_unsafe import CommonHeap
+from cenote_worker.zygote.memory_layout_unsafe import CommonLibraries
 
 def anonymous_of(part):
     regions = open("/proc/self/smaps").read().split("VmFlags")
@@ -45,7 +45,7 @@ print(before > 0, anonymous_of("numpy"), anonymous_of("cenote-heap") < 1000, sum
 
 
 GAPS = """
-from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
+from cenote_worker.zygote.memory_layout_unsafe import fill_gaps
 kept = [bytes(40) for _ in range(100_000)]
 del kept[::50]
 assert fill_gaps() > 0
@@ -111,9 +111,9 @@ os.wait()
 def test_files_of_the_zygote_are_not_charged_to_a_jail(start_jail: StartJail) -> None:
     """They hold memory once, however many jails have them mapped."""
     warden = start_jail("strict").warden
-    spared = tree.mapped_by(warden)
-    assert 0 == tree.mapped_only(warden, spared)
-    assert 20 * 2**20 < tree.mapped_only(warden, frozenset())
+    spared = tree_memory.mapped_by(warden)
+    assert 0 == tree_memory.mapped_only(warden, spared)
+    assert 20 * 2**20 < tree_memory.mapped_only(warden, frozenset())
 
 
 def ran(script: str) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cenote_security.policy import SandboxPolicy
-from cenote_security.walls.environment import scrubbed
-from cenote_security.walls.limits import OPEN_FILES, table
-from cenote_security.walls.system_files import cpu_files, etc_files
+from cenote_security.walls.limits import OPEN_FILES, jail_environment, table
+from cenote_security.walls.root import cpu_files, etc_files
 
 
 @pytest.mark.parametrize(("cpus", "whole"), [(0.25, 1), (1.0, 1), (1.01, 2), (8, 8)])
@@ -15,7 +14,7 @@ def test_thread_pools_have_the_policy_s_size(cpus: float, whole: int) -> None:
     """A fraction of a CPU counts as a whole one."""
     assumed = SandboxPolicy(cpus=cpus).whole_cpus
     assert whole == assumed
-    variables = scrubbed(workdir="/w", temporary="/t", programs="/p", whole_cpus=assumed, extra={})
+    variables = jail_environment(workdir="/w", temporary="/t", programs="/p", whole_cpus=assumed, extra={})
     assert {str(whole)} == {
         text for name, text in variables.items() if name.endswith(("_THREADS", "_CPU_COUNT"))
     }
@@ -24,13 +23,13 @@ def test_thread_pools_have_the_policy_s_size(cpus: float, whole: int) -> None:
 def test_the_policy_wins() -> None:
     """It may replace any variable, and add its own."""
     extra = {"HOME": "/else", "A": "b"}
-    variables = scrubbed(workdir="/w", temporary="/t", programs="/p", whole_cpus=1, extra=extra)
+    variables = jail_environment(workdir="/w", temporary="/t", programs="/p", whole_cpus=1, extra=extra)
     assert ("/else", "b", "/t") == (variables["HOME"], variables["A"], variables["TMPDIR"])
 
 
 def test_the_interpreter_s_programs_come_first() -> None:
     """`python` is the one that the cell is in."""
-    variables = scrubbed(workdir="/w", temporary="/t", programs="/p/bin", whole_cpus=1, extra={})
+    variables = jail_environment(workdir="/w", temporary="/t", programs="/p/bin", whole_cpus=1, extra={})
     assert "/p/bin" == variables["PATH"].split(":")[0]
 
 

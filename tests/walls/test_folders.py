@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.walls.folders import Folders, remove_tree, sweep
+from cenote_security.walls.levels.host_folders import Folders, remove_tree, sweep
 
 
 def test_a_deep_tree(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_a_sweep_that_comes_while_a_zygote_makes_its_folder(
             sweep()
         real(file, operation)
 
-    monkeypatch.setattr("cenote_security.walls.folders.fcntl.flock", slow)
+    monkeypatch.setattr("cenote_security.walls.levels.host_folders.fcntl.flock", slow)
     folders = Folders()
     assert came
     sweep()

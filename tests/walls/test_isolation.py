@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cenote_security.errors import IsolationUnavailableError
-from cenote_security.walls.facilities import Facilities, Facility
-from cenote_security.walls.isolation import NEEDS, resolve_isolation
+from cenote_security.walls.facilities import NEEDS, Facilities, Facility, resolve_isolation
 
 EVERYTHING = ("namespaces", "landlock", "landlock scopes", "seccomp", "runsc")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cenote_security.errors import UsageError
+from cenote_security.options import parse_size
 from cenote_security.policy import Mount, SandboxPolicy, check_seconds
-from cenote_security.size import parse_size
 
 
 @pytest.mark.parametrize(

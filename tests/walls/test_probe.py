@@ -12,9 +12,9 @@ import threading
 
 import pytest
 
-from cenote_security.walls.isolation import NEEDS
+from cenote_security.walls.facilities import NEEDS
 from cenote_security.walls.probe import probe
-from cenote_security.walls.trial import attempt
+from cenote_security.walls.trials import attempt
 
 
 def test_every_facility_is_tried() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote_security.walls.reach import closed_folders
+from cenote_security.walls.levels.landlock_level import closed_folders
 
 
 @pytest.fixture

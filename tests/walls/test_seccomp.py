@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.walls.bpf_machine import run
 
-from cenote_security.walls import libc_unsafe as libc
-from cenote_security.walls import seccomp, syscalls
+from cenote_security.walls import seccomp
 from cenote_security.walls.identity import forbid_new_privileges
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_security.walls.kernel import syscalls
 from cenote_security.walls.seccomp import ALLOW, AUDIT_ARCH, KILL_PROCESS, refuse
 
 MACHINES: tuple[syscalls.Machine, ...] = ("x86_64", "aarch64")

@@ -20,11 +20,11 @@ from tests.walls.conftest import StartJail
 from tests.walls.jails import zygote_pid
 
 from cenote_security.errors import UnavailableError
-from cenote_security.walls import user_ids
+from cenote_security.walls import identity
+from cenote_security.walls.identity import BLOCKS, FIRST, PER_ZYGOTE, UserIds
 from cenote_security.walls.limits import tasks_of
-from cenote_security.walls.user_ids import BLOCKS, FIRST, PER_ZYGOTE, UserIds
 from cenote_worker.zygote.client import ZygoteClient
-from cenote_worker.zygote.seats import Seats
+from cenote_worker.zygote.serve import UidSlots
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root has users to give away")
 
@@ -58,7 +58,7 @@ def test_two_zygotes_share_no_user(
 
 
 def _is_locked(block: int) -> bool:
-    with open(user_ids.LOCK_FILE, "r+b") as file:
+    with open(identity.LOCK_FILE, "r+b") as file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, block)
         except OSError:
@@ -155,19 +155,19 @@ def test_a_user_with_too_many_descriptors_under_way(strict: ZygoteClient, start_
 
 
 def first_free(*blocks: int) -> int:
-    block, file = user_ids.take_block(blocks)
+    block, file = identity.take_block(blocks)
     os.close(file)
     return block
 
 
 def test_a_block_that_is_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Until its holder ends, however that happens."""
-    monkeypatch.setattr(user_ids, "LOCK_FILE", str(tmp_path / "ids"))
+    monkeypatch.setattr(identity, "LOCK_FILE", str(tmp_path / "ids"))
     told, tell = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            user_ids.take_block([7])
+            identity.take_block([7])
             os.write(tell, b"taken")
             signal.pause()
         finally:
@@ -185,8 +185,8 @@ def test_a_block_that_is_taken_is_left_alone(tmp_path: Path, monkeypatch: pytest
 
 def test_no_file_for_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chance decides alone where there is no place for one."""
-    monkeypatch.setattr(user_ids, "LOCK_FILE", str(tmp_path / "missing" / "ids"))
-    assert (5, -1) == user_ids.take_block([5, 6])
+    monkeypatch.setattr(identity, "LOCK_FILE", str(tmp_path / "missing" / "ids"))
+    assert (5, -1) == identity.take_block([5, 6])
 
 
 def test_one_user_for_all() -> None:
@@ -212,7 +212,7 @@ def test_who_ends_while_users_are_counted_is_no_error(tmp_path: Path) -> None:
 @given(st.integers(2, 6), st.lists(st.integers(0, 8)))
 def test_living_jails_never_share_a_seat(count: int, events: list[int]) -> None:
     """Whoever comes and goes; one more than there are seats is refused."""
-    seats, living = Seats(count), {}
+    seats, living = UidSlots(count), {}
     for jail in events:
         if jail in living:
             seats.leave(jail)
@@ -228,7 +228,7 @@ def test_living_jails_never_share_a_seat(count: int, events: list[int]) -> None:
 
 def test_a_seat_is_free_again_as_late_as_may_be() -> None:
     """The kernel lets go of what a user had a little later than of its processes."""
-    seats = Seats(5)
+    seats = UidSlots(5)
     seen = []
     for jail in range(5):
         seen.append(seats.take(jail))

@@ -15,7 +15,7 @@ from tests.walls.conftest import StartJail
 from tests.walls.jails import InJailError, Jail
 
 from cenote_security.walls.limits import oom_score
-from cenote_worker.zygote.usage import oom_kills
+from cenote_worker.zygote.processes import oom_kills
 
 HOLD_THE_INTERPRETER = "import re; re.match(r'(a+)+$', 'a' * 64 + 'b')"
 

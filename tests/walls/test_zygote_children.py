@@ -10,8 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from cenote_security.walls.levels.none_level import NoneLevel
 from cenote_security.walls.namespaces import open_host_proc
-from cenote_security.walls.unconfined import UnconfinedLevel
 from cenote_worker.zygote.serve import Zygote
 
 
@@ -25,7 +25,7 @@ def zygote() -> Iterator[Zygote]:
         life = os.pidfd_open(os.getpid())
         opened.callback(os.close, host_proc)
         opened.callback(os.close, life)
-        level = UnconfinedLevel(host_proc)
+        level = NoneLevel(host_proc)
         opened.callback(level.close)
         yield Zygote(
             level=level,
@@ -45,16 +45,16 @@ def ended_child() -> int:
     return pid
 
 
-def test_a_jail_is_known_when_its_midwife_is_gone(zygote: Zygote) -> None:
+def test_a_jail_is_known_when_its_launcher_is_gone(zygote: Zygote) -> None:
     """Though its birth was told of after the last look: it keeps its user, and a zygote that lingers waits for it."""
     seat = zygote._seats.take(7)
-    zygote._note_births()
+    zygote._note_starts()
     warden = os.fork()
     if warden == 0:
         signal.pause()
         os._exit(0)
-    os.write(zygote._births_out, f"7 {warden}\n".encode())
-    zygote._midwives[ended_child()] = 7
+    os.write(zygote._starts_out, f"7 {warden}\n".encode())
+    zygote._launchers[ended_child()] = 7
     try:
         zygote._reap()
         assert {warden: 7} == zygote._wardens
@@ -69,8 +69,8 @@ def test_a_jail_is_known_when_its_midwife_is_gone(zygote: Zygote) -> None:
 def test_a_jail_that_has_ended_is_forgotten(zygote: Zygote) -> None:
     """Though it was born and has died since the last look: a zygote that lingers does not wait for it for ever."""
     zygote._seats.take(7)
-    zygote._midwives[ended_child()] = 7
-    os.write(zygote._births_out, f"7 {ended_child()}\n".encode())
+    zygote._launchers[ended_child()] = 7
+    os.write(zygote._starts_out, f"7 {ended_child()}\n".encode())
     zygote._reap()
-    zygote._note_births()
-    assert ({}, {}, {}) == (zygote._midwives, zygote._wardens, zygote._seats._taken)
+    zygote._note_starts()
+    assert ({}, {}, {}) == (zygote._launchers, zygote._wardens, zygote._seats._taken)

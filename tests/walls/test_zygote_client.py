@@ -19,10 +19,9 @@ from tests.walls.jails import Jail, zygote, zygote_pid
 
 from cenote_security.errors import JailStartError, RuntimeClosedError, UnavailableError, UsageError
 from cenote_security.policy import Isolation, SandboxPolicy
-from cenote_worker.patient_wait import PatientWait
-from cenote_worker.zygote import connection
-from cenote_worker.zygote.client import ZygoteClient
-from cenote_worker.zygote.connection import READY_SECONDS
+from cenote_worker.process.patient_wait import PatientWait
+from cenote_worker.zygote import client as connection
+from cenote_worker.zygote.client import READY_SECONDS, ZygoteClient
 from cenote_worker.zygote.descriptors import JailDescriptors
 
 POLICY = SandboxPolicy(preload=())
@@ -160,7 +159,7 @@ def test_a_killed_client_leaves_nothing(isolation: str) -> None:
 
 def test_a_zygote_has_time_to_remove_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     """More than what it is given to end otherwise: on a busy machine that is over before it has begun."""
-    monkeypatch.setattr("cenote_worker.zygote.connection._END_SECONDS", 0.0)
+    monkeypatch.setattr("cenote_worker.zygote.client._END_SECONDS", 0.0)
     client = zygote(preload=(), isolation="landlock")
     with Jail(client, SandboxPolicy(preload=(), isolation="landlock")) as jail:
         folder = _outermost(Path(str(jail.ask("import os; result = os.getcwd()"))))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cenote_security.policy import Mount, SandboxPolicy
 from cenote_security.walls.level import Home
-from cenote_worker.zygote.spec import JailRequest, ZygoteSpec
+from cenote_worker.zygote.spec import JailStartRequest, ZygoteSpec
 
 
 def test_a_zygote_s_spec() -> None:
@@ -24,8 +24,8 @@ def test_a_zygote_s_spec() -> None:
 def test_a_jail_s_request() -> None:
     """The policy's numbers in bytes; its variables stay behind, since the zygote must not read them."""
     policy = SandboxPolicy(memory="64MiB", disk="1MiB", processes=9, cpus=0.5, env={"A": "secret"})
-    request = JailRequest.of(policy, 3)
-    assert request == JailRequest.from_json(request.to_json())
+    request = JailStartRequest.of(policy, 3)
+    assert request == JailStartRequest.from_json(request.to_json())
     assert "secret" not in request.to_json()
     assert (64 * 2**20, 2**20, 9, 0.5, True) == (
         request.policy.memory,
@@ -38,7 +38,7 @@ def test_a_jail_s_request() -> None:
 
 def test_what_a_request_becomes() -> None:
     """The limit is the policy's memory on top of the preload's; the worker is told the policy's."""
-    request = JailRequest.of(SandboxPolicy(memory="64MiB"), 3)
+    request = JailStartRequest.of(SandboxPolicy(memory="64MiB"), 3)
     assert 100 + 64 * 2**20 == request.allowance(seat=1, base_memory=100).memory
     settings = request.settings(Home(workdir="/w", temporary="/t"), "strict")
     assert (64 * 2**20, "/w", "/t", "strict") == (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cenote_security.printable import printable
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import (
+from cenote_worker.execution.results import (
     CellUsage,
     ErrorInfo,
     ExecutionResult,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cenote_proto.v1 import checkpoint_pb2, jail_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.fields import check_count
+from cenote_worker.transport.packets import check_field_count
 
 
 def test_so_many_and_no_more() -> None:
@@ -20,24 +20,24 @@ def test_so_many_and_no_more() -> None:
     for _ in range(8):
         frame.reply.variables.variables.add(name="n", type="t", description="d")
     data = frame.SerializeToString()
-    check_count(data, jail_pb2.WorkerFrame, 10)  # with the reply and its list
+    check_field_count(data, jail_pb2.WorkerFrame, 10)  # with the reply and its list
     with pytest.raises(ProtocolViolation):
-        check_count(data, jail_pb2.WorkerFrame, 9)
+        check_field_count(data, jail_pb2.WorkerFrame, 9)
 
 
 def test_lists_in_lists_count() -> None:
     """Names of a group, groups of a state."""
     state = checkpoint_pb2.State(groups=[checkpoint_pb2.StoredGroup(names=["a"] * 5)] * 3)
     data = state.SerializeToString()
-    check_count(data, checkpoint_pb2.State, 18)
+    check_field_count(data, checkpoint_pb2.State, 18)
     with pytest.raises(ProtocolViolation):
-        check_count(data, checkpoint_pb2.State, 17)
+        check_field_count(data, checkpoint_pb2.State, 17)
 
 
 def test_what_nobody_knows_counts_too() -> None:
     """Fields without a place in the message are looked at one by one, and so they are counted."""
     with pytest.raises(ProtocolViolation):
-        check_count(b"\x98\x7d\x01" * 100, checkpoint_pb2.State, 99)
+        check_field_count(b"\x98\x7d\x01" * 100, checkpoint_pb2.State, 99)
 
 
 @given(st.binary(max_size=200))
@@ -46,7 +46,7 @@ def test_what_the_parser_takes_can_be_counted(data: bytes) -> None:
     with suppress(DecodeError):
         checkpoint_pb2.State.FromString(data)
         with suppress(ProtocolViolation):
-            check_count(data, checkpoint_pb2.State, 200)
+            check_field_count(data, checkpoint_pb2.State, 200)
 
 
 @given(
@@ -60,4 +60,4 @@ def test_our_own_messages_are_never_refused(names: list[str], groups: list[list[
     for sizes in groups:
         state.groups.add(parts=[checkpoint_pb2.StoredPart(size=size) for size in sizes])
     most = len(names) + len(groups) + sum(map(len, groups))
-    check_count(state.SerializeToString(), checkpoint_pb2.State, most)
+    check_field_count(state.SerializeToString(), checkpoint_pb2.State, most)

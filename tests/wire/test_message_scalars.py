@@ -23,11 +23,9 @@ from cenote_proto.scalars import MAX_UINT64, make, unsigned, utf8_text, utf8_tex
 from cenote_proto.v1 import history_pb2, jail_pb2
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.printable import printable
-from cenote_worker import trace, traced
-from cenote_worker.described import fill
-from cenote_worker.history.messages import from_event
-from cenote_worker.journal.outcomes import to_entry
-from cenote_worker.results import (
+from cenote_worker.execution import messages, trace
+from cenote_worker.execution.messages import fill_variable
+from cenote_worker.execution.results import (
     Built,
     Patched,
     PatchedStep,
@@ -37,14 +35,14 @@ from cenote_worker.results import (
     UnmadeCall,
     VariableInfo,
 )
-from cenote_worker.supervisor.edge import RefusedReply, SurveyedReply, VariablesReply, read_info
-from cenote_worker.trace import StepTrace, ValueKind, Version
-from cenote_worker.wire.builds import from_built
+from cenote_worker.execution.trace import StepTrace, ValueKind, Version
+from cenote_worker.history.messages import from_event
+from cenote_worker.record.journal import to_entry
+from cenote_worker.supervisor.frame_parser import RefusedReply, SurveyedReply, VariablesReply, read_info
 from cenote_worker.wire.failures import TABLE, Row, to_error, to_failure
-from cenote_worker.wire.patches import from_patched
-from cenote_worker.wire.replies import from_reply
+from cenote_worker.wire.patches import from_built, from_patched
+from cenote_worker.wire.replies import from_reply, from_rollback, from_snapshots
 from cenote_worker.wire.results import from_decisions, from_error, from_info, from_result, from_status
-from cenote_worker.wire.snapshots import from_rollback, from_snapshots
 
 V1 = Path(__file__).parents[2] / "protos" / "cenote_proto" / "v1"
 ANY_TEXT = st.text(st.characters())
@@ -182,7 +180,7 @@ def test_the_add_of_a_list() -> None:
 def test_whatever_is_said_of_a_variable(info: VariableInfo) -> None:
     """CPython says a negative size of a negative number of 181 bits and more, and a library's object any shape."""
     message = jail_pb2.VariableInfo()
-    fill(message, info)
+    fill_variable(message, info)
     read = read_info(jail_pb2.VariableInfo.FromString(message.SerializeToString()))
     assert (printable(utf8_text(info.name)), unsigned(info.size)) == (read.name, read.size)
     assert (None if info.shape is None else tuple(map(unsigned, info.shape))) == read.shape
@@ -282,7 +280,7 @@ def test_what_a_trace_tells_beside_its_locations() -> None:
         kinds=MappingProxyType({place: ValueKind(type="T" + HALF, shape=(-1, 2**70))}),
     )
     message = jail_pb2.StepTrace()
-    traced.fill(message, told)
-    back = traced.read(jail_pb2.StepTrace.FromString(message.SerializeToString()))
+    messages.fill_trace(message, told)
+    back = messages.read_trace(jail_pb2.StepTrace.FromString(message.SerializeToString()))
     assert ("p\\ud83d", ("o\\ud83d",)) == (back.unportable[place], back.opaque)
     assert ValueKind(type="T\\ud83d", shape=(0, MAX_UINT64)) == back.kinds[place]

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from cenote.gateway.jobs.rules import JobRules
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, platform_pb2, runtime_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow
 from cenote_security.options import Options, definitions
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_worker.job_rules import JobRules
-from cenote_worker.retention import Retention
+from cenote_worker.checkpoints.retention import Retention
 from cenote_worker.wire import option_messages
 
 PAIRS: list[tuple[type[Options], type[Message], Options]] = [
@@ -34,27 +34,31 @@ PAIRS: list[tuple[type[Options], type[Message], Options]] = [
 @pytest.mark.parametrize(("kind", "message", "value"), PAIRS, ids=lambda each: getattr(each, "__name__", ""))
 def test_there_and_back(kind: type[Options], message: Any, value: Options) -> None:
     """Zero of a field with presence is zero, not absence; each option has a field."""
-    sent = option_messages.fill(message(), value)
-    assert value == option_messages.read(kind, message.FromString(sent.SerializeToString()))
+    sent = option_messages.fill_options(message(), value)
+    assert value == option_messages.read_options(kind, message.FromString(sent.SerializeToString()))
     fields = message.DESCRIPTOR.fields_by_name
     assert [] == [each.name for each in definitions(kind) if (each.option.wire or each.name) not in fields]
 
 
 def test_what_is_not_set_is_as_by_default() -> None:
     """Where zero is no value of the option; else it is zero, as for what is kept of output."""
-    asked = option_messages.read(SandboxPolicy, runtime_pb2.Policy(), as_asked=True)
+    asked = option_messages.read_options(SandboxPolicy, runtime_pb2.Policy(), as_asked=True)
     assert SandboxPolicy(output=0, preload=()) == asked
-    assert JobRules() == option_messages.read(JobRules, job_pb2.JobDefinition(), as_asked=True)
+    assert JobRules() == option_messages.read_options(JobRules, job_pb2.JobDefinition(), as_asked=True)
 
 
 def test_a_message_is_checked_as_a_constructor_is() -> None:
     """By the same bounds, all at once."""
     with pytest.raises(UsageError, match=r"2 things are wrong: \(1\) concurrency is .*; \(2\) timeout is"):
-        option_messages.read(JobRules, job_pb2.JobDefinition(concurrency=5000, timeout=-1), as_asked=True)
+        option_messages.read_options(
+            JobRules, job_pb2.JobDefinition(concurrency=5000, timeout=-1), as_asked=True
+        )
     with pytest.raises(UsageError, match=r"hibernate_after is 0 .for never. or more seconds, not nan"):
-        option_messages.read(Retention, platform_pb2.CreateRuntimeRequest(hibernate_after=float("nan")))
+        option_messages.read_options(
+            Retention, platform_pb2.CreateRuntimeRequest(hibernate_after=float("nan"))
+        )
 
 
 def test_a_text_that_no_message_can_hold() -> None:
     with pytest.raises(UsageError, match="no text in UTF-8"):
-        option_messages.fill(runtime_pb2.PolicyMount(), Mount(source="/\udcff"))
+        option_messages.fill_options(runtime_pb2.PolicyMount(), Mount(source="/\udcff"))

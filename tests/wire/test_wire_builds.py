@@ -9,9 +9,9 @@ from tests.wire.test_wire_patches import facts, numbers
 from tests.wire.test_wire_patches import outcomes as patches
 
 from cenote_proto.v1 import journal_pb2, runtime_pb2
-from cenote_worker.journal.outcomes import from_entry, to_entry
-from cenote_worker.results import Built, PatchedStep, PatchRefusal
-from cenote_worker.wire.builds import from_built, to_built
+from cenote_worker.execution.results import Built, PatchedStep, PatchRefusal
+from cenote_worker.record.journal import from_entry, to_entry
+from cenote_worker.wire.patches import from_built, to_built
 
 kept = st.builds(PatchedStep, origin=sizes)
 changed = st.builds(

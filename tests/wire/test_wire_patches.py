@@ -8,9 +8,9 @@ from tests.wire.strategies import seconds, sizes, texts
 
 from cenote_proto.v1 import journal_pb2, runtime_pb2
 from cenote_security.errors import CallTimeoutError
-from cenote_worker.journal.outcomes import from_entry, to_entry
-from cenote_worker.results import Patched, PatchRefusal, UnmadeCall
-from cenote_worker.supervisor.edge import RefusedReply
+from cenote_worker.execution.results import Patched, PatchRefusal, UnmadeCall
+from cenote_worker.record.journal import from_entry, to_entry
+from cenote_worker.supervisor.frame_parser import RefusedReply
 from cenote_worker.wire.patches import MAX_FACTS, from_patched, to_patched
 
 numbers = st.lists(sizes, max_size=3).map(tuple)

@@ -9,9 +9,9 @@ import pytest
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import UsageError
 from cenote_security.network import Allow, Secret
+from cenote_security.options import parse_size
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_security.size import parse_size
-from cenote_worker.wire.policies import from_message, to_message
+from cenote_worker.wire.policies import from_policy, to_policy
 
 POLICIES = [
     SandboxPolicy(),
@@ -75,7 +75,7 @@ def test_everything_is_everything() -> None:
 @pytest.mark.parametrize("policy", POLICIES, ids=["default", "everything", "network"])
 def test_a_policy(policy: SandboxPolicy) -> None:
     """Each setting."""
-    back = from_message(runtime_pb2.Policy.FromString(to_message(policy).SerializeToString()))
+    back = to_policy(runtime_pb2.Policy.FromString(from_policy(policy).SerializeToString()))
     assert settings(policy) == settings(back)
 
 
@@ -95,10 +95,10 @@ def test_a_policy(policy: SandboxPolicy) -> None:
 )
 def test_what_is_no_policy(field: str, value: object) -> None:
     """The message may be anybody's: it obeys the rules of the policy itself."""
-    message = to_message(SandboxPolicy())
+    message = from_policy(SandboxPolicy())
     setattr(message, field, value)
     with pytest.raises(UsageError):
-        from_message(message)
+        to_policy(message)
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_what_is_no_policy(field: str, value: object) -> None:
 def test_what_is_no_text_is_refused_not_changed(policy: SandboxPolicy) -> None:
     """Bytes that are no UTF-8 are fine on this machine; written out they would mean something else."""
     with pytest.raises(UsageError, match="no text in UTF-8"):
-        to_message(policy)
+        from_policy(policy)

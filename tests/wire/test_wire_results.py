@@ -9,10 +9,10 @@ from tests.wire import strategies
 
 from cenote_proto.v1 import jail_pb2, runtime_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.content import INLINE_LIMIT, Content
 from cenote_worker.egress.ledger import Decision
-from cenote_worker.results import ErrorInfo, ExecutionResult, FileInfo, JailStatus, VariableInfo
-from cenote_worker.supervisor import edge
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, FileInfo, JailStatus, VariableInfo
+from cenote_worker.supervisor import frame_parser
+from cenote_worker.transport.content import INLINE_LIMIT, Content
 from cenote_worker.wire import replies, results
 
 
@@ -62,11 +62,11 @@ def test_decisions(decisions: tuple[Decision, ...]) -> None:
 
 
 REPLIES = (
-    st.just(edge.DoneReply())
-    | st.builds(edge.VariablesReply, st.lists(strategies.infos, max_size=4).map(tuple))
-    | st.builds(edge.FolderReply, st.lists(strategies.files, max_size=4).map(tuple), st.booleans())
+    st.just(frame_parser.DoneReply())
+    | st.builds(frame_parser.VariablesReply, st.lists(strategies.infos, max_size=4).map(tuple))
+    | st.builds(frame_parser.FolderReply, st.lists(strategies.files, max_size=4).map(tuple), st.booleans())
     | st.builds(
-        edge.RefusedReply,
+        frame_parser.RefusedReply,
         st.sampled_from(jail_pb2.Refusal.Kind.values()),
         strategies.texts,
         strategies.texts,
@@ -87,7 +87,11 @@ def test_a_reply(reply: replies.Reply) -> None:
 def test_a_reply_with_content(size: int, of_file: bool) -> None:
     """Small content goes with the message; of large content the message says only that it follows."""
     content = Content.of_bytes(b"x" * size)
-    reply = edge.FileReply(content) if of_file else edge.ValueReply(content, VariableInfo(name="x", type="t"))
+    reply = (
+        frame_parser.FileReply(content)
+        if of_file
+        else frame_parser.ValueReply(content, VariableInfo(name="x", type="t"))
+    )
     message, follows = replies.from_reply(reply)
     payload = replies.payload_of(message)
     assert payload is not None
@@ -112,5 +116,5 @@ def test_a_reply_with_nothing_in_it() -> None:
 def test_kinds_of_files_have_their_numbers() -> None:
     """A kind of file reads the same on both sides."""
     entry = FileInfo(raw=b"x", kind="link")
-    message, _ = replies.from_reply(edge.FolderReply((entry,), False))
+    message, _ = replies.from_reply(frame_parser.FolderReply((entry,), False))
     assert jail_pb2.FileEntry.LINK == message.folder.entries[0].kind

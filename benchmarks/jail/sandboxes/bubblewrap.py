@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.jail.sandboxes.piped import PYTHON, Piped
 from cenote_security.walls.interpreter import running
-from cenote_security.walls.system_files import SYSTEM_PATHS
+from cenote_security.walls.root import SYSTEM_PATHS
 
 WORKDIR = "/workspace"
 _WALLS = ("bwrap", "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session", "--proc", "/proc",

@@ -8,7 +8,7 @@ from benchmarks.jail.sandbox import CellFailedError, DoesNotRunHereError, Sandbo
 from cenote.runtime import PythonRuntime
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
-from cenote_security.walls.template import WORKDIR
+from cenote_security.walls.root import WORKDIR
 
 
 class CenoteLevel(Sandbox):

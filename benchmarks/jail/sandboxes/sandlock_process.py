@@ -11,7 +11,7 @@ from sandlock.sandbox import StdioMode
 from benchmarks.jail.sandbox import DoesNotRunHereError, Sandbox
 from benchmarks.jail.sandboxes.piped import ENVIRONMENT, PYTHON, ask
 from cenote_security.walls.interpreter import running
-from cenote_security.walls.system_files import SYSTEM_PATHS
+from cenote_security.walls.root import SYSTEM_PATHS
 
 
 class Sandlock(Sandbox):

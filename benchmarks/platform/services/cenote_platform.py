@@ -16,9 +16,9 @@ import cenote
 from benchmarks.platform.service import Namespace, Service
 from benchmarks.platform.services.ray_machine import PATIENCE, RayMachine
 from benchmarks.runtime.contender import CellFailedError
-from cenote.gateway.launch import start_platform, stop_platform
-from cenote.gateway.options import PlatformOptions
-from cenote.gateway.state_folder import StateFolder, state_folder
+from cenote.gateway.process.launch import start_platform, stop_platform
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.store.state_folder import StateFolder, state_folder
 from cenote.runtime import PythonRuntime, Variable
 
 

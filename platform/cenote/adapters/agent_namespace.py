@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any, Final
 
-from cenote.agent.observation import aftermath, observe
+from cenote.agent.prompt.observation import aftermath, observe
 from cenote.runtime import AsyncPythonRuntime, Function, PythonRuntime, Variable
-from cenote.runtime.injectables import check_name
+from cenote.runtime.inject.injectables import check_name
 from cenote_security.errors import CenoteError, UnknownNameError, UnsafeValueError, UsageError
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 MOST_CHARACTERS: Final = 8_000
 """Of one text for a model. More costs it more than a further cell that prints a part."""

@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from cenote.adapters.agent_namespace import AgentNamespace, AnyRuntime, Ended, failure, printed
-from cenote.runtime.loops import background_loop
+from cenote.runtime.inject.host_turns import background_loop
 from cenote_security.errors import CenoteError, NotTransferableError, UsageError
 from cenote_security.extras import importing
 

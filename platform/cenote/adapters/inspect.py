@@ -20,7 +20,7 @@ from cenote.runtime import AsyncPythonRuntime, ProcessResult
 from cenote.security import SandboxPolicy
 from cenote_security.errors import CenoteError, FileRefusedError, UnknownFileError, UsageError
 from cenote_security.extras import importing
-from cenote_worker.results import FileInfo
+from cenote_worker.execution.results import FileInfo
 
 with importing("the adapter for Inspect", "inspect"):
     from inspect_ai.tool import Tool, ToolError, tool

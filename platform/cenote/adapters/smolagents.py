@@ -15,7 +15,7 @@ from typing import Any
 from cenote.adapters.agent_namespace import AgentNamespace, AnyRuntime, failure, printed
 from cenote_security.errors import CenoteError
 from cenote_security.extras import importing
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 with importing("the adapter for smolagents", "smolagents"):
     from smolagents import Tool

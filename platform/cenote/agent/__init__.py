@@ -1,12 +1,15 @@
 """Agents: a model that writes code, and a runtime in which that code runs."""
 
-from cenote.agent.agent import CaveAgent
-from cenote.agent.allowance import AllowanceSpentError
-from cenote.agent.attempts import BranchesFailedError
-from cenote.agent.compaction import CompactionPolicy
-from cenote.agent.driver import AnswerTimeoutError
-from cenote.agent.errors import AgentBusyError
-from cenote.agent.events import (
+from cenote.agent.act.agent import CaveAgent, LogLevel
+from cenote.agent.act.branches import AllowanceSpentError, BranchesFailedError
+from cenote.agent.act.driver import AnswerTimeoutError
+from cenote.agent.decide.compaction import CompactionPolicy
+from cenote.agent.prompt.prompts import (
+    DEFAULT_INSTRUCTIONS,
+    DEFAULT_SYSTEM_INSTRUCTIONS,
+    DEFAULT_SYSTEM_PROMPT_TEMPLATE,
+)
+from cenote.agent.vocabulary.events import (
     CodeDeltaEvent,
     CodeEvent,
     CompactedEvent,
@@ -24,14 +27,15 @@ from cenote.agent.events import (
     TextEvent,
     ThinkingEvent,
 )
-from cenote.agent.log import LogLevel
-from cenote.agent.port import AgentRuntime, SubAgent
-from cenote.agent.prompts import (
-    DEFAULT_INSTRUCTIONS,
-    DEFAULT_SYSTEM_INSTRUCTIONS,
-    DEFAULT_SYSTEM_PROMPT_TEMPLATE,
+from cenote.agent.vocabulary.response import (
+    AgentBusyError,
+    AgentResponse,
+    BranchOutcome,
+    ExecutionStatus,
+    StepUsage,
+    StopReason,
 )
-from cenote.agent.response import AgentResponse, BranchOutcome, ExecutionStatus, StepUsage, StopReason
+from cenote.agent.vocabulary.runtime_port import AgentRuntime, SubAgent
 
 __all__ = [
     "AgentBusyError",

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cenote import agent as cenote_agent
-from cenote.agent import prompts
-from cenote.agent.events import EventType
-from cenote.agent.observation import NOTHING
+from cenote.agent.prompt import prompts
+from cenote.agent.prompt.observation import NOTHING
+from cenote.agent.vocabulary.events import EventType
 from cenote.cave_agent import events
 from cenote.cave_agent.compaction import DEFAULT_CONTEXT_WINDOW, Compactor
 from cenote.cave_agent.events import Event, StatusType, StopReason
@@ -24,9 +24,9 @@ from cenote.cave_agent.models import in_cenote as model_in_cenote
 from cenote.cave_agent.runtime import IPythonRuntime, PreemptibleRuntime
 from cenote.cave_agent.skills import Skill
 from cenote.runtime import Injectable, Variable
-from cenote.runtime.ipython_runtime import notebook_text
+from cenote.runtime.faces.ipython import notebook_text
 from cenote_security.errors import CenoteError, UsageError
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 _logger = logging.getLogger("cenote.agent")
 

@@ -8,20 +8,18 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from cenote import models
-from cenote.cave_agent.model_errors import (
+from cenote.cave_agent.streams import (
     PromptTooLongError,
     ProviderBillingError,
     ProviderError,
+    StreamDelta,
+    StreamResponse,
     StreamStalledError,
+    TokenUsage,
     classify_provider_error,
     is_billing_exhausted,
     is_context_length_exceeded,
     raise_model_error,
-)
-from cenote.cave_agent.streams import (
-    StreamDelta,
-    StreamResponse,
-    TokenUsage,
     stream_with_idle_timeout,
     usage_in,
     with_retry_typed,
@@ -29,7 +27,7 @@ from cenote.cave_agent.streams import (
 from cenote.models import Message, ModelError, ModelTurn, estimate_usage
 from cenote.models.base import ReasoningModel, close
 from cenote.models.errors import ModelInterruptedError
-from cenote.models.turn import REFUSAL, ReasonedChunk, ReasoningDelta
+from cenote.models.messages import REFUSAL, ReasonedChunk, ReasoningDelta
 from cenote_security.errors import UsageError
 
 __all__ = [

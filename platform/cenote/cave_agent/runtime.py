@@ -14,7 +14,7 @@ from cenote.runtime import (
     RuntimeStateLostError,
 )
 from cenote.runtime import TextResult as ExecutionResult
-from cenote.runtime.listing import doc_of, function_text, signature_of, type_text, variable_text
+from cenote.runtime.faces.listing import doc_of, function_text, signature_of, type_text, variable_text
 
 __all__ = [
     "BaseRuntime",

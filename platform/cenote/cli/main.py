@@ -1,19 +1,53 @@
-"""The entry point: reads the command line, runs one command, turns every ending into an exit status."""
+"""The entry point: reads the command line, runs one command, turns every ending into an exit status.
+
+SIGTERM and SIGHUP end a command as Ctrl-C does: what it has running elsewhere is ended, too.
+"""
 
 from __future__ import annotations
 
 import argparse
 import io
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
+from typing import Final, NoReturn
 
+from cenote.cli.arguments import COMMAND, Parser
 from cenote.cli.exit_status import ExitStatus, status_of
-from cenote.cli.parser import COMMAND, Parser
-from cenote.cli.termination import Terminated, terminable
 from cenote_security.errors import CenoteError
 from cenote_security.printable import printable
+
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(KeyboardInterrupt):
+    """Came instead of Ctrl-C: from `timeout`, a pipeline's runner, a service manager, a terminal that was closed."""
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """These signals raise Terminated meanwhile, where they would have ended the process on the spot.
+
+    One that whoever started the command has it ignore, as `nohup` does, is ignored.
+    """
+    on_main_thread = threading.current_thread() is threading.main_thread()
+    taken = [one for one in _SIGNALS if on_main_thread and signal.getsignal(one) is signal.SIG_DFL]
+    for one in taken:
+        signal.signal(one, _terminate)
+    try:
+        yield
+    finally:
+        for one in taken:
+            signal.signal(one, signal.SIG_DFL)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
 
 Handler = Callable[[argparse.Namespace], int]
 
@@ -21,25 +55,8 @@ Handler = Callable[[argparse.Namespace], int]
 def build_parser() -> argparse.ArgumentParser:
     """The whole command line. Each command's module adds its own part and names its handler."""
     # Here, since it takes a while: what is imported with this module cannot be interrupted without a trace.
-    from cenote.cli import (
-        audit,
-        demo,
-        doctor,
-        down,
-        env,
-        execute,
-        job,
-        jupyter,
-        mcp,
-        run,
-        runtime,
-        serve,
-        status,
-        team,
-        tenant,
-        token,
-        up,
-    )
+    from cenote.cli.local import demo, doctor, env, execute, jupyter, mcp, run, serve
+    from cenote.cli.platform import audit, down, job, runtime, status, team, tenant, token, up
 
     parser = Parser(prog="cenote", description="Run model-written Python in jails that keep their state.")
     parser.add_argument("--version", action="version", version=f"cenote {version('cenote')}")

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from cenote.data.parcel import FunctionParcel
-from cenote.data.runner import FORMATS, BatchFormat, BatchRunner, error_columns
-from cenote.data.schemas import Agreed, Agreement
-from cenote.runtime.references import ObjectReference
+from cenote.data.runner import FORMATS, BatchFormat, BatchRunner, FunctionParcel, error_columns
+from cenote.data.schemas import AgreedSchema, SchemaAgreement
+from cenote.runtime.inject.references import ObjectReference
 from cenote_security.errors import UsageError
 from cenote_security.extras import importing
 from cenote_security.policy import SandboxPolicy
@@ -78,15 +77,15 @@ def map_batches(
     )
 
 
-def _agreement(errors_to: str | None, schema: pa.Schema | None) -> ActorHandle[Any] | Agreed | None:
+def _agreement(errors_to: str | None, schema: pa.Schema | None) -> ActorHandle[Any] | AgreedSchema | None:
     """What all processes know of the schema of results, or where they find that out."""
     import ray
 
     if errors_to is None:
         return None
     if schema is not None:
-        return Agreed(schema=schema.remove_metadata())
-    actor: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Agreement)
+        return AgreedSchema(schema=schema.remove_metadata())
+    actor: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(SchemaAgreement)
     handle: ActorHandle[Any] = actor.remote()
     return handle
 
@@ -100,15 +99,15 @@ class _InRay:
         policy: SandboxPolicy,
         form: BatchFormat,
         errors_to: str | None,
-        agreement: ActorHandle[Any] | Agreed | None,
+        agreement: ActorHandle[Any] | AgreedSchema | None,
     ) -> None:
         import ray
 
-        def agree(proposed: Agreed | None) -> Agreed | None:
-            if agreement is None or isinstance(agreement, Agreed):
+        def agree(proposed: AgreedSchema | None) -> AgreedSchema | None:
+            if agreement is None or isinstance(agreement, AgreedSchema):
                 return agreement
             answer: Any = agreement.agree.remote(proposed)
-            agreed: Agreed | None = cast("Any", ray.get(answer))
+            agreed: AgreedSchema | None = cast("Any", ray.get(answer))
             return agreed
 
         self._runner = BatchRunner(ray.get(parcel), policy, form, errors_to, agree)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from cenote.data.batches import failed_rows, good_rows, map_batches
 from cenote.data.runner import error_columns
-from cenote.runtime.references import ObjectReference, Sealed
+from cenote.runtime.inject.references import ObjectReference, Sealed
 from cenote_security.errors import UsageError
+from cenote_security.options import Size, parse_size
 from cenote_security.policy import SandboxPolicy
-from cenote_security.size import Size, parse_size
-from cenote_worker.in_jail.nearest import nearest
+from cenote_worker.jail.errors.nearest import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,23 +1,173 @@
-"""One jail in a process of Ray's, through which batches go. The process itself opens nothing that comes out."""
+"""One jail in a process of Ray's, through which batches go. The process itself opens nothing that comes out.
+
+The function arrives as its source, or as a pickle that only a jail opens. Of a batch that fails, parts are tried,
+and parts of parts, until bad rows stand alone or the budget is spent.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 from cenote.data.errors import BatchFailedError
-from cenote.data.parcel import FunctionParcel
-from cenote.data.schemas import Agree, Agreed, Agreement, conformed, proposal, stand_ins
-from cenote.data.splitting import Splitting
-from cenote.runtime.injectables import Variable
-from cenote.runtime.sync import PythonRuntime
-from cenote_security.errors import JailError, MalformedValueError, UnknownNameError, UnsafeValueError
+from cenote.data.schemas import Agree, AgreedSchema, SchemaAgreement, conformed, proposal, stand_ins
+from cenote.runtime.faces.sync import PythonRuntime
+from cenote.runtime.inject.injectables import Variable, check_name
+from cenote.runtime.inject.references import ObjectReference
+from cenote_security.errors import (
+    JailError,
+    MalformedValueError,
+    UnknownNameError,
+    UnsafeValueError,
+    UsageError,
+)
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ErrorInfo
+from cenote_worker.execution.results import ErrorInfo
+from cenote_worker.transport.content import Content
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionParcel:
+    """name: what it is called where it arrives. Either `source` defines it, or `parts` are what was shared of it."""
+
+    name: str
+    source: str = ""
+    parts: tuple[bytes, ...] = ()
+
+    @classmethod
+    def of(cls, function: ObjectReference | str, name: str | None) -> Self:
+        """Raises UsageError for what is neither, and for source without a name in it that could be meant."""
+        if isinstance(function, ObjectReference):
+            shared = function.content()
+            try:
+                parts = tuple(bytes(part) for part in shared.unpack())
+            finally:
+                shared.close()
+            return cls(name=_checked(name or function.info.name), parts=parts)
+        if not isinstance(function, str):
+            raise UsageError(
+                "the function is what `runtime.share(name)` gives, or source text; a function of this process would "
+                f"run here, outside any jail ({type(function).__name__} was given)"
+            )
+        if name is None:
+            raise UsageError("`name` says which of the names that the source defines is the function")
+        return cls(name=_checked(name), source=function)
+
+    def reference(self) -> ObjectReference:
+        """What was shared, for a runtime of this process. Raises OSError when there is no memory for it."""
+        return ObjectReference.of_sealed(Content.pack(self.parts), None)
+
+
+def _checked(name: str) -> str:
+    check_name(name, "function")
+    return name
+
+
+BUDGET: Final = 500
+"""Failing calls, in all, that one process makes to find bad rows. Each costs a new jail, some 20 to 100 ms."""
+
+EACH: Final = 50
+"""Failing calls that it may make beyond those for each batch that fails: enough for some bad rows in a million."""
+
+PARTS: Final = 8
+"""Of one that failed. A failing call costs as much as ten others, and halves take twice as many as eighths."""
+
+PROBES: Final = 5
+"""Rows of a batch that are tried alone, one after the other until one is good: where bad rows are many, each large
+part has some.
+"""
+
+HOPELESS: Final = 24
+"""Failing calls without anything good, after which a batch is taken for one that has nothing."""
+
+HOPELESS_AGAIN: Final = 3
+"""The same after a batch that had nothing: a function that cannot work at all costs little more than its calls."""
+
+_COST: Final = {"time": 50, "memory": 5}
+"""Of failing calls that take longer than a new jail, by their reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPart:
+    """Rows of a batch, and what came of them."""
+
+    start: int
+    rows: int
+    came_to: pa.Table | BatchFailedError
+
+
+Attempt = Callable[[int, int], "pa.Table | BatchFailedError"]
+"""Tries the rows from here on, so many."""
+
+
+class Splitting:
+    """Of one process: what it may still spend on bad rows."""
+
+    def __init__(self, budget: int = BUDGET) -> None:
+        self._left = budget
+        self._patience = HOPELESS
+        self._tries = 0
+        """Failing calls for this batch."""
+
+    def parts(self, rows: int, failure: BatchFailedError, attempt: Attempt) -> list[BatchPart]:
+        """The parts of a batch that failed as a whole, in their order; each that failed is as small as was found."""
+        self._left += EACH - _cost(failure)
+        self._tries = 0
+        found = self._has_good_rows(rows, attempt)
+        done, waiting = list[BatchPart](), [(-rows, 0, failure)]
+        while waiting:
+            size, start, known = heapq.heappop(waiting)
+            size = -size
+            if size <= 1 or self._left <= 0 or (not found and self._tries >= self._patience):
+                done.append(BatchPart(start=start, rows=size, came_to=known))
+                continue
+            for first, several in _cut(start, size):
+                came_to = self._attempted(attempt, first, several)
+                if isinstance(came_to, BatchFailedError):
+                    heapq.heappush(waiting, (-several, first, came_to))
+                else:
+                    found = True
+                    done.append(BatchPart(start=first, rows=several, came_to=came_to))
+        self._patience = HOPELESS if found else HOPELESS_AGAIN
+        self._left = max(self._left, 0)
+        return sorted(done, key=lambda part: part.start)
+
+    def _has_good_rows(self, rows: int, attempt: Attempt) -> bool:
+        """Of some rows, alone. A function may need several at once: that none is good says little."""
+        several = min(PROBES, self._patience) if rows > PROBES else 0
+        # In different steps, since bad rows may come in equal ones.
+        places = [rows * each // several + each for each in range(several)]
+        return any(
+            not isinstance(self._attempted(attempt, place, 1), BatchFailedError)
+            for place in places
+            if self._left > 0
+        )
+
+    def _attempted(self, attempt: Attempt, start: int, rows: int) -> pa.Table | BatchFailedError:
+        came_to = attempt(start, rows)
+        if isinstance(came_to, BatchFailedError):
+            self._tries += 1
+            self._left -= _cost(came_to)
+        return came_to
+
+
+def _cut(start: int, size: int) -> Iterator[tuple[int, int]]:
+    """The parts that come next: where they begin, and how many rows they have."""
+    parts = min(PARTS, size)
+    ends = [start + size * each // parts for each in range(parts + 1)]
+    return ((first, end - first) for first, end in pairwise(ends))
+
+
+def _cost(failure: BatchFailedError) -> int:
+    return _COST.get(failure.reason, 1)
+
 
 BatchFormat = Literal["pandas", "pyarrow", "numpy"]
 
@@ -53,8 +203,8 @@ class BatchRunner:
         self._policy = replace(policy, snapshots="none", tracking=False)
         self._form = form
         self._errors_to = errors_to
-        self._agree = agree or Agreement().agree
-        self._agreed: Agreed | None = None
+        self._agree = agree or SchemaAgreement().agree
+        self._agreed: AgreedSchema | None = None
         self._splitting = Splitting()
         self._runtime: PythonRuntime | None = None
         self._served = self._bytes = 0
@@ -114,7 +264,7 @@ class BatchRunner:
         ]
         return pa.concat_tables(tables) if tables else with_errors(schema.empty_table(), errors_to)
 
-    def _known(self, batch: pa.Table) -> Agreed:
+    def _known(self, batch: pa.Table) -> AgreedSchema:
         """The schema of all results, also where the function has worked on none of this batch's rows."""
         self._agreed = self._agreed or self._agree(None)
         if self._agreed is None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Agreed:
+class AgreedSchema:
     """schema: of results. guessed: columns whose types are guesses. open: so is which columns there are."""
 
     schema: pa.Schema
@@ -27,25 +27,25 @@ class Agreed:
     open: bool = False
 
 
-Agree = Callable[[Agreed | None], Agreed | None]
+Agree = Callable[[AgreedSchema | None], AgreedSchema | None]
 """Proposes a schema, unless it is None. Gives the one that holds: the first that was proposed."""
 
 
-class Agreement:
+class SchemaAgreement:
     """What was agreed on: in one process, or in an actor of Ray's for many."""
 
     def __init__(self) -> None:
-        self._agreed: Agreed | None = None
+        self._agreed: AgreedSchema | None = None
         self._lock = threading.Lock()
 
-    def agree(self, proposed: Agreed | None) -> Agreed | None:
+    def agree(self, proposed: AgreedSchema | None) -> AgreedSchema | None:
         """See Agree."""
         with self._lock:
             self._agreed = self._agreed or proposed
             return self._agreed
 
 
-def proposal(table: pa.Table, given: pa.Schema, *, open: bool = False) -> Agreed:
+def proposal(table: pa.Table, given: pa.Schema, *, open: bool = False) -> AgreedSchema:
     """What a result says of all others. given: of the batch, whose types stand for those that the result lacks."""
     import pyarrow as pa
 
@@ -64,10 +64,10 @@ def proposal(table: pa.Table, given: pa.Schema, *, open: bool = False) -> Agreed
         elif pa.types.is_dictionary(kind):  # the width of its numbers is a matter of each batch
             kind = pa.dictionary(pa.int32(), kind.value_type, kind.ordered)
         fields.append(pa.field(each.name, kind))
-    return Agreed(schema=pa.schema(fields), guessed=frozenset(guessed), open=open)
+    return AgreedSchema(schema=pa.schema(fields), guessed=frozenset(guessed), open=open)
 
 
-def conformed(table: pa.Table, agreed: Agreed, function: str) -> pa.Table:
+def conformed(table: pa.Table, agreed: AgreedSchema, function: str) -> pa.Table:
     """The same in the schema that was agreed on. A column that is missing is null.
 
     Raises BatchFailedError where that would change a value, and SchemaMismatchError if all blocks until then may be

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Sequence
 
-from cenote.models.base import Model, closing
-from cenote.models.estimate import estimate_usage
-from cenote.models.messages import Message
-from cenote.models.turn import ModelChunk, ModelTurn
-from cenote.models.usage import TokenUsage
+from cenote.models.base import Model, closing, estimate_usage
+from cenote.models.messages import Message, ModelChunk, ModelTurn, TokenUsage
 
 
-class MeteredModel(Model):
+class MeasuredModel(Model):
     """Another model, measured.
 
     calls: requests so far. usage: their tokens, counted here for an answer that was stopped early.

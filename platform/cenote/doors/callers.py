@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from cenote.connection import Platform
-from cenote.doors.metrics import Sample, of_machines, of_tenant, of_this_process
+from cenote.doors.metrics import MetricSample, of_machines, of_tenant, of_this_process
 from cenote.doors.open_runtimes import OpenRuntimes
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import NotAuthenticatedError, RejectedError
-from cenote_security.scopes import Scope
 
 MOST_CALLERS: Final = 64
 """Tokens whose runtimes are open at once; the one that has been quiet for longest is let go of."""
@@ -35,7 +35,7 @@ class Callers(Protocol):
     async def runtimes(self, token: str) -> OpenRuntimes:
         """Those of the token's holder. Raises RejectedError for one that is not good, UnavailableError."""
 
-    async def samples(self, token: str) -> Iterable[Sample]:
+    async def samples(self, token: str) -> Iterable[MetricSample]:
         """What there is to count, for the token's holder. Raises what `runtimes` does."""
 
     async def close(self) -> None:
@@ -54,7 +54,7 @@ class OneCaller:
             raise NotAuthenticatedError("the token is not the one of this server")
         return self._runtimes
 
-    async def samples(self, token: str) -> Iterable[Sample]:
+    async def samples(self, token: str) -> Iterable[MetricSample]:
         return of_this_process((await self.runtimes(token)).names)
 
     async def close(self) -> None:
@@ -74,7 +74,7 @@ class PlatformCallers:
         self,
         connected: Callable[[str], Platform],
         opened: Callable[[Platform], OpenRuntimes],
-        metrics: Callable[[], Iterable[Sample]] | None = None,
+        metrics: Callable[[], Iterable[MetricSample]] | None = None,
     ) -> None:
         """connected: the platform, for a token. metrics: of all tenants, where the platform is this process's."""
         self._connected = connected
@@ -105,10 +105,10 @@ class PlatformCallers:
             await one.runtimes.close()
         return known.runtimes
 
-    async def samples(self, token: str) -> Iterable[Sample]:
+    async def samples(self, token: str) -> Iterable[MetricSample]:
         return await asyncio.to_thread(self._samples, self._connected(token))
 
-    def _samples(self, platform: Platform) -> list[Sample]:
+    def _samples(self, platform: Platform) -> list[MetricSample]:
         info = platform.describe()
         if self._metrics is not None and Scope.MACHINES in info.scopes:
             return [*of_machines(info), *self._metrics()]

@@ -30,22 +30,22 @@ from cenote.doors.http_models import (
     NewProgram,
     NewRuntime,
     NewSnapshot,
+    OutputQueue,
     Patched,
     ProgramEnded,
     RolledBack,
     RuntimeEntry,
     StepEntry,
     Target,
+    bad_arguments,
 )
-from cenote.doors.http_streaming import OutputQueue
-from cenote.doors.misfits import misfit
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime
 from cenote.harness import Patch
-from cenote.harness.step import Step
+from cenote.harness.record.step import Step
 from cenote.runtime import ObjectReference
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.listeners import AsyncListener
-from cenote.runtime.replies import done
+from cenote.runtime.core.listeners import AsyncListener
+from cenote.runtime.core.replies import done
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
 from cenote_proto.v1 import jail_pb2
 from cenote_security.errors import (
     CallTimeoutError,
@@ -70,12 +70,12 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.hosted.value_forms import Written
-from cenote_worker.results import (
+from cenote_worker.execution.results import (
     SnapshotInfo,
     VariableInfo,
 )
-from cenote_worker.supervisor.edge import ValueReply
+from cenote_worker.runtime.jail_requests import WrittenForm
+from cenote_worker.supervisor.frame_parser import ValueReply
 
 MOST_JSON: Final = 16 * 2**20
 MOST_FILE: Final = 256 * 2**20
@@ -127,7 +127,7 @@ def status_of(error: CenoteError) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[T]):
+class OperationCall(Generic[T]):
     """A request, as an operation sees it. path: its parameters."""
 
     door: Door
@@ -140,7 +140,7 @@ class Asked(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class HttpOperation:
     """One row of the interface. name: of a generated client's method. body: what its JSON is, or the MIME type of
     bytes; None for none. answer: the same.
     """
@@ -149,18 +149,18 @@ class Operation:
     method: str
     path: str
     summary: str
-    run: Callable[[Asked[Any]], Awaitable[Any]]
+    run: Callable[[OperationCall[Any]], Awaitable[Any]]
     body: Any = None
     answer: Any = None
     status: int = 200
 
 
-_OPERATIONS: Final[list[Operation]] = []
+_OPERATIONS: Final[list[HttpOperation]] = []
 _RUNTIME: Final = "/v1/runtimes/{runtime}"
 _VARIABLE: Final = f"{_RUNTIME}/variables/{{variable}}"
 _FILE: Final = f"{_RUNTIME}/files/{{path:path}}"
 
-Run = TypeVar("Run", bound=Callable[[Asked[Any]], Awaitable[Any]])
+Run = TypeVar("Run", bound=Callable[[OperationCall[Any]], Awaitable[Any]])
 
 
 def _operation(
@@ -169,7 +169,7 @@ def _operation(
     """Makes a function an operation, which has its name."""
 
     def add(run: Run) -> Run:
-        _OPERATIONS.append(Operation(run.__name__, method, path, summary, run, body, answer, status))
+        _OPERATIONS.append(HttpOperation(run.__name__, method, path, summary, run, body, answer, status))
         return run
 
     return add
@@ -179,12 +179,12 @@ def _operation(
 
 
 @_operation("GET", "/v1/runtimes", "Names of the runtimes", answer=list[RuntimeEntry])
-async def list_runtimes(asked: Asked[None]) -> list[RuntimeEntry]:
+async def list_runtimes(asked: OperationCall[None]) -> list[RuntimeEntry]:
     return [RuntimeEntry(name=each.name, missing=()) for each in await asked.door.listed()]
 
 
 @_operation("PUT", _RUNTIME, "Joins a runtime, or makes it", body=NewRuntime, answer=RuntimeEntry)
-async def open_runtime(asked: Asked[NewRuntime]) -> RuntimeEntry:
+async def open_runtime(asked: OperationCall[NewRuntime]) -> RuntimeEntry:
     policy = None
     if asked.body.policy is not None:
         policy = SandboxPolicy.from_json(json.dumps(asked.body.policy))
@@ -192,7 +192,7 @@ async def open_runtime(asked: Asked[NewRuntime]) -> RuntimeEntry:
 
 
 @_operation("DELETE", _RUNTIME, "Ends a runtime", status=204)
-async def end_runtime(asked: Asked[None]) -> None:
+async def end_runtime(asked: OperationCall[None]) -> None:
     await asked.door.end(asked.path["runtime"])
 
 
@@ -212,7 +212,7 @@ def _runtime(name: str, runtime: AsyncPythonRuntime) -> RuntimeEntry:
     body=NewCell,
     answer=CellResult,
 )
-async def run_cell(asked: Asked[NewCell]) -> object:
+async def run_cell(asked: OperationCall[NewCell]) -> object:
     runtime, cell = (await asked.runtime()).author, asked.body
     wanted = asked.request.headers.get("accept", "")
     if NDJSON not in wanted and EVENTS not in wanted:
@@ -248,7 +248,7 @@ def _event(kind: str, data: bytes) -> bytes:
 
 
 @_operation("POST", f"{_RUNTIME}/interrupt", "Interrupts the cell that runs", answer=Interrupted)
-async def interrupt(asked: Asked[None]) -> Interrupted:
+async def interrupt(asked: OperationCall[None]) -> Interrupted:
     return Interrupted(interrupted=await (await asked.runtime()).author.interrupt())
 
 
@@ -259,7 +259,7 @@ async def interrupt(asked: Asked[None]) -> Interrupted:
     body=NewProgram,
     answer=ProgramEnded,
 )
-async def run_program(asked: Asked[NewProgram]) -> ProgramEnded:
+async def run_program(asked: OperationCall[NewProgram]) -> ProgramEnded:
     runtime, wanted = (await asked.runtime()).author, asked.body
     ended = await runtime.run(
         wanted.command,
@@ -289,17 +289,17 @@ def _text(output: str | bytes) -> str:
 @_operation(
     "GET", f"{_RUNTIME}/variables", "Names, types, shapes and sizes; no values", answer=list[VariableInfo]
 )
-async def list_variables(asked: Asked[None]) -> list[VariableInfo]:
+async def list_variables(asked: OperationCall[None]) -> list[VariableInfo]:
     return await (await asked.runtime()).author.describe()
 
 
 @_operation("GET", _VARIABLE, f"A value as JSON, or as {ARROW}", answer="application/json")
-async def get_variable(asked: Asked[None]) -> Response:
+async def get_variable(asked: OperationCall[None]) -> Response:
     arrow = ARROW in asked.request.headers.get("accept", "")
     form = jail_pb2.ARROW_VALUE if arrow else jail_pb2.JSON_VALUE
     core, name = (await asked.runtime()).author.core, asked.path["variable"]
     listener = AsyncListener(core.resume)
-    core.fetch(name, listener, opaque=False, written=Written(form, MOST_VALUE))
+    core.fetch(name, listener, opaque=False, written=WrittenForm(form, MOST_VALUE))
     reply = done(await listener.future, name)
     if not isinstance(reply, ValueReply):
         raise MalformedValueError("the runtime gave no value")
@@ -311,12 +311,12 @@ async def get_variable(asked: Asked[None]) -> Response:
 
 
 @_operation("PUT", _VARIABLE, "Sets a variable to a JSON value", body=Any, status=204)
-async def set_variable(asked: Asked[Any]) -> None:
+async def set_variable(asked: OperationCall[Any]) -> None:
     await (await asked.runtime()).put(asked.path["variable"], asked.body)
 
 
 @_operation("DELETE", _VARIABLE, "Removes a variable", status=204)
-async def delete_variable(asked: Asked[None]) -> None:
+async def delete_variable(asked: OperationCall[None]) -> None:
     await (await asked.runtime()).author.delete(asked.path["variable"])
 
 
@@ -327,7 +327,7 @@ async def delete_variable(asked: Asked[None]) -> None:
     body=Handover,
     status=204,
 )
-async def share_variable(asked: Asked[Handover]) -> None:
+async def share_variable(asked: OperationCall[Handover]) -> None:
     giver, taker = await asked.runtime(), await asked.door.get(asked.body.to)
     reference: ObjectReference = await giver.author.share(asked.path["variable"])
     await taker.put(asked.body.name or asked.path["variable"], reference)
@@ -337,25 +337,25 @@ async def share_variable(asked: Asked[Handover]) -> None:
 
 
 @_operation("GET", f"{_RUNTIME}/files", "The entries of a folder, `?path=`", answer=list[Entry])
-async def list_files(asked: Asked[None]) -> list[Entry]:
+async def list_files(asked: OperationCall[None]) -> list[Entry]:
     listing = await (await asked.runtime()).author.files.list(asked.request.query_params.get("path", ""))
     return [Entry(name=one.name, kind=one.kind, size=one.size, modified=one.modified) for one in listing]
 
 
 @_operation("GET", _FILE, "A file's bytes", answer="application/octet-stream")
-async def read_file(asked: Asked[None]) -> Response:
+async def read_file(asked: OperationCall[None]) -> Response:
     data = await (await asked.runtime()).author.files.read(asked.path["path"])
     return Response(data, media_type="application/octet-stream")
 
 
 @_operation("PUT", _FILE, "Writes a file, whole or not at all", body="application/octet-stream", status=204)
-async def write_file(asked: Asked[None]) -> None:
+async def write_file(asked: OperationCall[None]) -> None:
     data = await body_of(asked.request, MOST_FILE, "the file")
     await (await asked.runtime()).author.files.write(asked.path["path"], data, overwrite=True)
 
 
 @_operation("DELETE", _FILE, "Removes a file or an empty folder", status=204)
-async def delete_file(asked: Asked[None]) -> None:
+async def delete_file(asked: OperationCall[None]) -> None:
     await (await asked.runtime()).author.files.delete(asked.path["path"])
 
 
@@ -389,14 +389,14 @@ async def body_of(request: Request, most: int, what: str) -> bytes:
 
 
 @_operation("GET", f"{_RUNTIME}/snapshots", "States that can be gone back to", answer=list[SnapshotInfo])
-async def list_snapshots(asked: Asked[None]) -> list[SnapshotInfo]:
+async def list_snapshots(asked: OperationCall[None]) -> list[SnapshotInfo]:
     return list(await (await asked.runtime()).owner.snapshots())
 
 
 @_operation(
     "POST", f"{_RUNTIME}/snapshots", "Keeps the state, under a label", body=NewSnapshot, answer=SnapshotInfo
 )
-async def make_snapshot(asked: Asked[NewSnapshot]) -> SnapshotInfo:
+async def make_snapshot(asked: OperationCall[NewSnapshot]) -> SnapshotInfo:
     return await (await asked.runtime()).author.snapshot(asked.body.label)
 
 
@@ -407,7 +407,7 @@ async def make_snapshot(asked: Asked[NewSnapshot]) -> SnapshotInfo:
     body=Target,
     answer=RolledBack,
 )
-async def roll_back(asked: Asked[Target]) -> RolledBack:
+async def roll_back(asked: OperationCall[Target]) -> RolledBack:
     back = await (await asked.runtime()).owner.rollback(asked.body.to)
     return RolledBack(step=back.step, severed=back.severed, amiss=back.amiss)
 
@@ -419,7 +419,7 @@ async def roll_back(asked: Asked[Target]) -> RolledBack:
     body=NewFork,
     answer=RuntimeEntry,
 )
-async def fork_runtime(asked: Asked[NewFork]) -> RuntimeEntry:
+async def fork_runtime(asked: OperationCall[NewFork]) -> RuntimeEntry:
     made = await asked.door.fork(
         asked.path["runtime"], asked.body.name, asked.body.step, partial=asked.body.partial
     )
@@ -427,7 +427,7 @@ async def fork_runtime(asked: Asked[NewFork]) -> RuntimeEntry:
 
 
 @_operation("POST", f"{_RUNTIME}/merges", "Takes over what a fork has changed", body=NewMerge, answer=Merged)
-async def merge_runtime(asked: Asked[NewMerge]) -> Merged:
+async def merge_runtime(asked: OperationCall[NewMerge]) -> Merged:
     into, branch, wanted = await asked.runtime(), await asked.door.get(asked.body.branch), asked.body
     merged = await into.owner.merge(branch.owner, wanted.names, wanted.on_conflict)
     return Merged(
@@ -441,7 +441,7 @@ async def merge_runtime(asked: Asked[NewMerge]) -> Merged:
 
 
 @_operation("GET", f"{_RUNTIME}/steps", "The record, by all doors", answer=list[StepEntry])
-async def list_steps(asked: Asked[None]) -> list[StepEntry]:
+async def list_steps(asked: OperationCall[None]) -> list[StepEntry]:
     state = await (await asked.runtime()).state()
     return [_step(step) for step in state.history]
 
@@ -453,7 +453,7 @@ def _step(step: Step) -> StepEntry:
 
 
 @_operation("GET", f"{_RUNTIME}/graph", "Steps and what they took from each other", answer=dict[str, Any])
-async def get_graph(asked: Asked[None]) -> object:
+async def get_graph(asked: OperationCall[None]) -> object:
     return (await (await asked.runtime()).state()).graph()
 
 
@@ -464,7 +464,7 @@ async def get_graph(asked: Asked[None]) -> object:
     body=NewPatch,
     answer=Patched,
 )
-async def patch_step(asked: Asked[NewPatch]) -> Patched:
+async def patch_step(asked: OperationCall[NewPatch]) -> Patched:
     runtime, wanted = await asked.runtime(), asked.body
     state = await runtime.state()
     patch = Patch.replace_step(wanted.step, wanted.code, author=runtime.author.author)
@@ -489,7 +489,7 @@ OPERATIONS: Final = tuple(_OPERATIONS)
 
 
 def endpoint(
-    operation: Operation, door_of: Callable[[Request], Awaitable[Door]]
+    operation: HttpOperation, door_of: Callable[[Request], Awaitable[Door]]
 ) -> Callable[[Request], Awaitable[Response]]:
     """What serves it. door_of: raises for a caller who may not."""
     body = TypeAdapter(operation.body) if _is_json(operation.body) else None
@@ -498,7 +498,7 @@ def endpoint(
     async def serve(request: Request) -> Response:
         door = await door_of(request)
         parsed = await _parsed(request, body) if body is not None else None
-        asked = Asked(door, request, dict(request.path_params), parsed)
+        asked = OperationCall(door, request, dict(request.path_params), parsed)
         work = operation.run(asked)
         found = await (work if body is None else until_gone(request, work))
         if isinstance(found, Response):
@@ -519,7 +519,7 @@ async def _parsed(request: Request, adapter: TypeAdapter[Any]) -> Any:
     try:
         return adapter.validate_json(text or b"{}")
     except ValidationError as error:
-        raise misfit("the request does", error) from None
+        raise bad_arguments("the request does", error) from None
 
 
 async def until_gone(request: Request, work: Awaitable[T]) -> T:

@@ -24,11 +24,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cenote.doors.callers import Callers, is_token
 from cenote.doors.console.pages import Console
-from cenote.doors.e2b.control import E2bControl
-from cenote.doors.e2b.ports import E2bPorts
+from cenote.doors.e2b.control import E2bControl, E2bPorts
 from cenote.doors.e2b.sandboxes import E2bSandboxes, SandboxGoneError
-from cenote.doors.http_api import OPERATIONS, Operation, endpoint, status_of
-from cenote.doors.metrics import BUILD_INFO, READY, Sample, exposition
+from cenote.doors.http_api import OPERATIONS, HttpOperation, endpoint, status_of
+from cenote.doors.metrics import BUILD_INFO, READY, MetricSample, exposition
 from cenote.doors.open_runtimes import Door, OpenRuntimes
 from cenote.doors.openapi import openapi
 from cenote.tracing import TRACEPARENT, TRACESTATE, continued
@@ -71,8 +70,8 @@ def http_app(
 
     async def metrics(request: Request) -> Response:
         samples = [*await callers.samples(token_of(request))]
-        samples.append(Sample(READY, bool((await health())["ready"])))
-        samples.append(Sample(BUILD_INFO, 1, (version("cenote"),)))
+        samples.append(MetricSample(READY, bool((await health())["ready"])))
+        samples.append(MetricSample(BUILD_INFO, 1, (version("cenote"),)))
         text, kind = exposition(samples, request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 
@@ -204,7 +203,7 @@ def token_of(request: Request) -> str:
     return token.strip()
 
 
-def _route(operation: Operation, callers: Callers) -> Route:
+def _route(operation: HttpOperation, callers: Callers) -> Route:
     async def door_of(request: Request) -> Door:
         return (await callers.runtimes(token_of(request))).through(DOOR)
 

@@ -1,14 +1,20 @@
-"""What goes into Cenote's HTTP interface and comes out of it, where no class of Python's users says it already."""
+"""Bodies of requests and answers of Cenote's HTTP interface, where no class of the Python API serves already.
+
+Also what is wrong with a request's arguments, and the queue for a cell's output to a client that may be slow.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from cenote_security.errors import UsageError
 from cenote_security.verdict import VerdictKind
-from cenote_worker.results import ErrorInfo, ExecutionResult, OnError, StateAfter
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, OnError, StateAfter, StreamName
 
 
 class _Body(BaseModel):
@@ -191,3 +197,49 @@ class CellResult(BaseModel):
 
 def _as_text(data: str | bytes) -> str:
     return data if isinstance(data, str) else base64.b64encode(data).decode()
+
+
+def bad_arguments(what: str, error: ValidationError) -> UsageError:
+    """All that is wrong, each by its name. what: subject and verb of the sentence."""
+    wrong = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()]
+    return UsageError(f"{what} not fit: {'; '.join(wrong)}")
+
+
+MOST_QUEUED: Final = 4 * 2**20
+"""Characters of a cell's output that wait for a slow reader; more is dropped, and said so in its place."""
+
+
+class OutputQueue:
+    """Output on its way to a reader that may be slow."""
+
+    def __init__(self) -> None:
+        self._pieces: list[tuple[str, str]] = []
+        self._waiting = asyncio.Event()
+        self._size = self._dropped = 0
+        self._over = False
+
+    def put(self, stream: StreamName, text: str) -> None:
+        if self._size + len(text) > MOST_QUEUED:
+            self._dropped += len(text)
+        else:
+            self._size += len(text)
+            self._pieces.append((stream, text))
+        self._waiting.set()
+
+    def end(self) -> None:
+        self._over = True
+        self._waiting.set()
+
+    async def __aiter__(self) -> AsyncIterator[tuple[str, str]]:
+        while not self._over or self._pieces:
+            await self._waiting.wait()
+            self._waiting.clear()
+            pieces, self._pieces = self._pieces, []
+            for stream, text in pieces:
+                yield stream, text
+                self._size -= len(text)
+            if self._dropped:
+                dropped, self._dropped = self._dropped, 0
+                yield "dropped", f"{dropped} characters: they were not read fast enough"
+            if self._over:
+                self._waiting.set()

@@ -22,7 +22,7 @@ from cenote.doors.open_runtimes import OpenRuntime, OpenRuntimes
 from cenote.harness import ExecutionState
 from cenote.runtime import AsyncPythonRuntime, Function
 from cenote_security.errors import CenoteError, NameExistsError
-from cenote_worker.results import ExecutionResult, MimeBundle, StreamName, VariableInfo
+from cenote_worker.execution.results import ExecutionResult, MimeBundle, StreamName, VariableInfo
 
 DOOR: Final = "jupyter"
 """The author of steps that come this way."""

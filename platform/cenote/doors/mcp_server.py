@@ -23,7 +23,7 @@ from cenote.doors.mcp_tools import TOOLS, Answer, Tool, ToolCall, variable_line
 from cenote.doors.open_runtimes import Door, OpenRuntime, OpenRuntimes
 from cenote_security.errors import CenoteError, UsageError
 from cenote_security.printable import printable
-from cenote_worker.results import StreamName
+from cenote_worker.execution.results import StreamName
 
 INSTRUCTIONS: Final = (
     "Python in a sandbox whose variables stay between calls. Load data once into variables of the runtime `main`, "

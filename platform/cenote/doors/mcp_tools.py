@@ -14,17 +14,17 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from cenote.agent import patch_report
-from cenote.agent.observation import NOTHING, aftermath, observe, shown
-from cenote.doors.misfits import misfit
+from cenote.agent.prompt import patch_reports
+from cenote.agent.prompt.observation import NOTHING, aftermath, observe, shown
+from cenote.doors.http_models import bad_arguments
 from cenote.doors.open_runtimes import Door, OpenRuntime
 from cenote.harness import ExecutionState, Patch
-from cenote.harness.step import Step
+from cenote.harness.record.step import Step
 from cenote.runtime import AsyncFiles
-from cenote.runtime.injectables import check_name
+from cenote.runtime.inject.injectables import check_name
 from cenote_security.errors import NotKeptError, UsageError
 from cenote_security.printable import printable
-from cenote_worker.results import ExecutionResult, StreamName, VariableInfo
+from cenote_worker.execution.results import ExecutionResult, StreamName, VariableInfo
 
 DEFAULT_RUNTIME: Final = "main"
 
@@ -93,7 +93,7 @@ class Tool(BaseModel):
         try:
             return cls.model_validate(arguments)
         except ValidationError as error:
-            raise misfit(f"the arguments of {cls.name} do", error) from None
+            raise bad_arguments(f"the arguments of {cls.name} do", error) from None
 
 
 class _ShortSchema(GenerateJsonSchema):
@@ -116,7 +116,7 @@ class _ShortSchema(GenerateJsonSchema):
         return made
 
 
-class Open(Tool):
+class OpenTool(Tool):
     """Open a further runtime: a sandboxed Python namespace with files of its own. `main` needs no opening."""
 
     name = "open"
@@ -130,7 +130,7 @@ class Open(Tool):
         )
 
 
-class RunCode(Tool):
+class RunCodeTool(Tool):
     """Run Python. Variables, imports and files stay for later calls. The last expression is shown; keep data in
     variables, print little (`show(x)` is compact)."""
 
@@ -144,7 +144,7 @@ class RunCode(Tool):
         return _cell(result, self.code)
 
 
-class Inspect(Tool):
+class InspectTool(Tool):
     """List variables: type, shape, size; no values."""
 
     name = "inspect"
@@ -155,7 +155,7 @@ class Inspect(Tool):
         return Answer(_cut(_variables(await runtime.author.describe())))
 
 
-class Read(Tool):
+class ReadTool(Tool):
     """Show a part of a variable: `count` rows, items or lines of a text, from `start` on."""
 
     name = "read"
@@ -171,7 +171,7 @@ class Read(Tool):
         return _cell(await runtime.author.execute(code), code)
 
 
-class Files(Tool):
+class FilesTool(Tool):
     """List, read, write or delete files of the working directory. Writing makes folders, and replaces."""
 
     name = "files"
@@ -213,7 +213,7 @@ class Files(Tool):
         return Answer(text + rest)
 
 
-class Command(Tool):
+class CommandTool(Tool):
     """Run a shell command beside the namespace, in the same sandbox and working directory."""
 
     name = "shell"
@@ -231,7 +231,7 @@ class Command(Tool):
         return Answer(_cut(shown(text)) or NOTHING, failed=not ended.success)
 
 
-class Checkpoint(Tool):
+class CheckpointTool(Tool):
     """Keep the state under a label that `rollback` can return to. States of recent steps are kept anyway."""
 
     name = "checkpoint"
@@ -242,7 +242,7 @@ class Checkpoint(Tool):
         return Answer(f"the state after step {kept.step} is kept as {self.label!r}")
 
 
-class RollBack(Tool):
+class RollBackTool(Tool):
     """Return to the state after a step, or of a checkpoint: variables, files, everything."""
 
     name = "rollback"
@@ -263,7 +263,7 @@ class RollBack(Tool):
         return Answer("; ".join([f"back at the end of step {back.step}", *lost, *back.amiss]))
 
 
-class Fork(Tool):
+class ForkTool(Tool):
     """Open a runtime that begins with this one's state, to try something."""
 
     name = "fork"
@@ -279,7 +279,7 @@ class Fork(Tool):
         return Answer("\n".join([f"{self.branch} is open", *unlike]))
 
 
-class Merge(Tool):
+class MergeTool(Tool):
     """Take over what a fork has changed."""
 
     name = "merge"
@@ -302,7 +302,7 @@ class Merge(Tool):
         return Answer("\n".join([*lines, *merged.notes]) or "there was nothing to take over")
 
 
-class Share(Tool):
+class ShareTool(Tool):
     """Give a variable to another open runtime, without its value passing through here."""
 
     name = "share"
@@ -319,7 +319,7 @@ class Share(Tool):
         return Answer(f"{self.to} has {self.variable} as {name}")
 
 
-class History(Tool):
+class HistoryTool(Tool):
     """List the last steps; with a variable: which step made it, and what depends on it."""
 
     name = "history"
@@ -339,7 +339,7 @@ class History(Tool):
         return Answer(_cut("\n".join(lines) or "(no steps)"))
 
 
-class PatchStep(Tool):
+class PatchStepTool(Tool):
     """Replace the code of an earlier step, and run again only what depends on it. Without `apply` it says what would
     run."""
 
@@ -357,14 +357,14 @@ class PatchStep(Tool):
         if not self.apply:
             return Answer(_cut(shown(plan.explain())))
         result = await state.apply(plan)
-        numbers = patch_report.FirstNumbers()
+        numbers = patch_reports.FirstNumbers()
         numbers.learn((*before, *result.records))
-        refusal = patch_report.refusal(result, numbers)
-        text = "\n".join([refusal or patch_report.report(before, result, numbers), *result.notes])
+        refusal = patch_reports.refusal(result, numbers)
+        text = "\n".join([refusal or patch_reports.report(before, result, numbers), *result.notes])
         return Answer(_cut(shown(text)), failed=bool(refusal))
 
 
-class Close(Tool):
+class CloseTool(Tool):
     """End a runtime. Its variables and files are gone."""
 
     name = "close"
@@ -378,8 +378,8 @@ class Close(Tool):
 TOOLS: Final[dict[str, type[Tool]]] = {
     tool.name: tool
     for tool in (
-        Open, RunCode, Inspect, Read, Files, Command, Checkpoint, RollBack, Fork, Merge, Share, History, PatchStep,
-        Close,
+        OpenTool, RunCodeTool, InspectTool, ReadTool, FilesTool, CommandTool, CheckpointTool,
+        RollBackTool, ForkTool, MergeTool, ShareTool, HistoryTool, PatchStepTool, CloseTool,
     )
 }  # fmt: skip
 

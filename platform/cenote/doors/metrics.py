@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cenote.connection import PlatformInfo, RuntimeInfo
 from cenote_security.extras import importing
-from cenote_worker.counts import (
+from cenote_worker.process.metrics import (
     CLIENTS,
     OF_RUNTIMES,
     RUNTIMES,
     THIS_PROCESS,
     Distribution,
     Metric,
-    Snapshot,
+    MetricsSnapshot,
     keys_of,
 )
 
@@ -48,7 +48,7 @@ OF_SERVERS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """A metric's value, with the values of its labels in their order."""
 
     metric: Metric
@@ -56,31 +56,31 @@ class Sample:
     labels: tuple[str, ...] = ()
 
 
-def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[Sample]:
+def of_tenant(runtimes: Sequence[RuntimeInfo]) -> Iterator[MetricSample]:
     """What `cenote runtime ls` says to the same token."""
     states = Counter[str](runtime.state for runtime in runtimes)
     for (state,) in keys_of(RUNTIMES):
-        yield Sample(RUNTIMES, states[state], (state,))
-    yield Sample(CLIENTS, sum(runtime.clients for runtime in runtimes))
+        yield MetricSample(RUNTIMES, states[state], (state,))
+    yield MetricSample(CLIENTS, sum(runtime.clients for runtime in runtimes))
 
 
-def of_machines(info: PlatformInfo) -> Iterator[Sample]:
+def of_machines(info: PlatformInfo) -> Iterator[MetricSample]:
     """What `cenote status` says to a token that may see the machines."""
     for node in info.nodes:
-        yield Sample(NODE_UP, not node.silent, (node.id,))
-        yield Sample(NODE_RUNTIMES, node.runtimes, (node.id,))
-        yield Sample(NODE_REFERENCES, node.references, (node.id,))
-        yield Sample(NODE_REFERENCE_BYTES, node.reference_bytes, (node.id,))
+        yield MetricSample(NODE_UP, not node.silent, (node.id,))
+        yield MetricSample(NODE_RUNTIMES, node.runtimes, (node.id,))
+        yield MetricSample(NODE_REFERENCES, node.references, (node.id,))
+        yield MetricSample(NODE_REFERENCE_BYTES, node.reference_bytes, (node.id,))
 
 
-def of_this_process(names: Sequence[str]) -> Iterator[Sample]:
+def of_this_process(names: Sequence[str]) -> Iterator[MetricSample]:
     """Of a server whose runtimes are its own. names: of those that are open."""
     for (state,) in keys_of(RUNTIMES):
-        yield Sample(RUNTIMES, len(names) if state == "ready" else 0, (state,))
+        yield MetricSample(RUNTIMES, len(names) if state == "ready" else 0, (state,))
     yield from counted(OF_RUNTIMES, THIS_PROCESS.snapshot())
 
 
-def counted(metrics: Iterable[Metric], found: Snapshot) -> Iterator[Sample]:
+def counted(metrics: Iterable[Metric], found: MetricsSnapshot) -> Iterator[MetricSample]:
     """All series of counters and histograms: those that nothing was counted for are 0, so that rates begin with the
     first event.
     """
@@ -89,10 +89,10 @@ def counted(metrics: Iterable[Metric], found: Snapshot) -> Iterator[Sample]:
         known = {key[1:] for key in table if key[0] == metric.name}
         nothing = Distribution((0,) * (len(metric.buckets) + 1), 0.0) if metric.kind == "histogram" else 0.0
         for labels in sorted({*known, *keys_of(metric)}):
-            yield Sample(metric, table.get((metric.name, *labels), nothing), labels)
+            yield MetricSample(metric, table.get((metric.name, *labels), nothing), labels)
 
 
-def exposition(samples: Iterable[Sample], accepted: str = "") -> tuple[bytes, str]:
+def exposition(samples: Iterable[MetricSample], accepted: str = "") -> tuple[bytes, str]:
     """The text, and its content type. accepted: the header of the client. Raises MissingExtraError."""
     with importing("/metrics", "http"):
         from prometheus_client.exposition import choose_encoder
@@ -103,8 +103,8 @@ def exposition(samples: Iterable[Sample], accepted: str = "") -> tuple[bytes, st
 class _Families:
     """A registry, as the encoders want it: metrics in the order of their names."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
-        grouped: dict[str, list[Sample]] = {}
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
+        grouped: dict[str, list[MetricSample]] = {}
         for sample in samples:
             grouped.setdefault(sample.metric.full_name, []).append(sample)
         self._grouped = grouped
@@ -114,7 +114,7 @@ class _Families:
             yield _family(samples)
 
 
-def _family(samples: Sequence[Sample]) -> Family:
+def _family(samples: Sequence[MetricSample]) -> Family:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     metric = samples[0].metric

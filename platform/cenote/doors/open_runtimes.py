@@ -10,10 +10,9 @@ from typing import Final, Protocol
 from cenote.connection import Platform, RuntimeInfo
 from cenote.harness.live_state import AsyncRuntimeState
 from cenote.runtime import AsyncPythonRuntime, Variable
-from cenote.runtime.storage import StoreURL
-from cenote_security.containment import Weakness, weakness
+from cenote.runtime.core.backends import StoreURL
 from cenote_security.errors import RejectedError, UnknownNameError, UsageError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import SandboxPolicy, Weakness, weakness
 from cenote_security.rules import SecurityChecker
 
 MOST_OPEN: Final = 32
@@ -64,7 +63,7 @@ class NotOpenError(UsageError):
         )
 
 
-class Source(Protocol):
+class RuntimeSource(Protocol):
     """Where runtimes come from."""
 
     async def make(self, name: str, policy: SandboxPolicy | None) -> AsyncPythonRuntime:
@@ -167,7 +166,7 @@ class _Held:
 class OpenRuntimes:
     """The runtimes that a process has open for its doors. They are opened one after the other; cells run at once."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RuntimeSource) -> None:
         self._source = source
         self._held: dict[str, _Held] = {}
         self._turn = asyncio.Lock()

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from pydantic import TypeAdapter
 
-from cenote.doors.http_api import OPERATIONS, Operation
+from cenote.doors.http_api import OPERATIONS, HttpOperation
 
 _Mode = Literal["validation", "serialization"]
 
@@ -52,11 +52,11 @@ def openapi() -> dict[str, Any]:
     }
 
 
-def _kinds(operation: Operation) -> tuple[tuple[_Mode, Any], tuple[_Mode, Any]]:
+def _kinds(operation: HttpOperation) -> tuple[tuple[_Mode, Any], tuple[_Mode, Any]]:
     return ("validation", operation.body), ("serialization", operation.answer)
 
 
-def _described(operation: Operation, body: Any, answer: Any) -> dict[str, Any]:
+def _described(operation: HttpOperation, body: Any, answer: Any) -> dict[str, Any]:
     names = [part[1:-1].removesuffix(":path") for part in operation.path.split("/") if part.startswith("{")]
     done = {"description": "done", **_content(operation.answer, answer)}
     described: dict[str, Any] = {

@@ -1,8 +1,7 @@
 """The execution state of a runtime: what ran, what depends on it, and what a patch of it has run again."""
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, Progress, apply_plan
-from cenote.harness.apply_auditor import Audit, Unlike, UnsoundError
-from cenote.harness.apply_ground import EffectNotRepeatedError, Ground
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, Progress, apply_plan
+from cenote.harness.applying.auditor import Audit, Unlike, UnsoundError
 from cenote.harness.artifacts import (
     Artifact,
     ArtifactCycleError,
@@ -13,21 +12,18 @@ from cenote.harness.artifacts import (
     UnbuildableError,
     UnknownArtifactError,
 )
-from cenote.harness.blame import Blame
-from cenote.harness.dependents import Dependents
-from cenote.harness.diagnosis import Diagnosis, diagnose
-from cenote.harness.difference import StateDiff
-from cenote.harness.moment import LiveVariable, Moment
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import PatchConflictError, StalePlanError, StateNotKeptError
-from cenote.harness.patch_text import TextEdit
-from cenote.harness.plan import BlockedEffect, Plan, PlannedStep
-from cenote.harness.plan_forecast import make_plan
-from cenote.harness.slice_source import SlicedStatement
-from cenote.harness.slice_verifying import Verification
-from cenote.harness.slices import Slice
-from cenote.harness.state import ExecutionState
-from cenote.harness.step import Step
+from cenote.harness.patching.errors import PatchConflictError, StalePlanError, StateNotKeptError
+from cenote.harness.patching.patch import Patch
+from cenote.harness.patching.text_edits import TextEdit
+from cenote.harness.planning.forecast import make_plan
+from cenote.harness.planning.plan import BlockedEffect, Plan, PlannedStep
+from cenote.harness.planning.replay_target import EffectNotRepeatedError, Ground
+from cenote.harness.questions.diagnosis import Diagnosis, diagnose
+from cenote.harness.questions.execution_state import ExecutionState
+from cenote.harness.questions.provenance import Blame, Dependents, LiveVariable, Moment, StateDiff
+from cenote.harness.record.step import Step
+from cenote.harness.slicing.program import SlicedStatement
+from cenote.harness.slicing.slices import Slice, Verification
 
 __all__ = [
     "apply_plan",

@@ -9,21 +9,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from cenote.harness.apply import ApplyOptions, ApplyResult
-from cenote.harness.apply_auditor import Audit, UnsoundError
-from cenote.harness.artifacts.artifact import Artifact
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult
+from cenote.harness.applying.auditor import Audit, UnsoundError
 from cenote.harness.artifacts.build import BuildOptions
 from cenote.harness.artifacts.build_result import BuildResult
-from cenote.harness.artifacts.declaring import news
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import NoWayError
-from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import make_plan
-from cenote.harness.slice_verifying import Stage, Verification, verify
-from cenote.harness.slices import Slice
-from cenote.harness.state import ExecutionState
+from cenote.harness.artifacts.declaration import Artifact, news
+from cenote.harness.patching.errors import NoWayError
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
+from cenote.harness.planning.plan import Plan
+from cenote.harness.questions.execution_state import ExecutionState
+from cenote.harness.slicing.slices import Slice, Verification, VerificationSandbox, verify
 from cenote_security.errors import UnknownEntryError, UsageError
-from cenote_worker.history.events import Declared
+from cenote_worker.history.events import ArtifactDeclared
 from cenote_worker.history.history import History
 from cenote_worker.history.step import StepRecord
 
@@ -34,7 +32,7 @@ Face = TypeVar("Face")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Applied:
+class AppliedPatch:
     """A patch that was applied, the line that it was applied to, and the step that the patched one ends with."""
 
     patch: Patch
@@ -42,7 +40,7 @@ class Applied:
     head: int
 
 
-class Site(Protocol):
+class HistoryOwner(Protocol):
     """The runtime that a state belongs to."""
 
     def read_history(self) -> History:
@@ -66,28 +64,28 @@ class Site(Protocol):
     def go_back(self, step: int) -> None:
         """The live state becomes that after a kept step. Raises NotKeptError."""
 
-    def declare(self, units: Sequence[Declared]) -> None:
+    def declare(self, units: Sequence[ArtifactDeclared]) -> None:
         """Notes them in the history. Raises UsageError where nobody may, or where they do not hold together."""
 
     def build(self, options: BuildOptions) -> BuildResult:
         """See Builder, of all that is declared."""
 
-    def stage(self) -> Stage:
+    def stage(self) -> VerificationSandbox:
         """Where slices are verified. Raises UsageError where none can be."""
 
 
 @dataclass(kw_only=True, slots=True)
-class Changes:
+class AppliedPatches:
     """Patches that were applied to one runtime by this process, and the turn of whoever applies one."""
 
-    applied: dict[str, Applied] = field(default_factory=dict)
+    applied: dict[str, AppliedPatch] = field(default_factory=dict)
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 class LiveState(ExecutionState):
     """What has happened in a runtime, and changes of that. Shared by both faces: what blocks is theirs to call."""
 
-    def __init__(self, site: Site, changes: Changes) -> None:
+    def __init__(self, site: HistoryOwner, changes: AppliedPatches) -> None:
         super().__init__(site.read_history)
         self._site = site
         self._changes = changes
@@ -110,7 +108,7 @@ class LiveState(ExecutionState):
         with self._changes.turn:
             result = self._site.apply(plan, options)
             if result.status == "applied":
-                applied = Applied(patch=plan.patch, before=plan.course.records, head=result.head)
+                applied = AppliedPatch(patch=plan.patch, before=plan.course.records, head=result.head)
                 self._changes.applied[plan.patch.id] = applied
                 result = self._audited(result, plan.patch, options)
         self.refresh()
@@ -138,14 +136,16 @@ class LiveState(ExecutionState):
             _expect(
                 artifact, Artifact, 'what is declared is an Artifact, such as Artifact("shop.py", "module")'
             )
-        self._note(Declared(name=one.name, kind=one.kind, depends_on=one.depends_on) for one in artifacts)
+        self._note(
+            ArtifactDeclared(name=one.name, kind=one.kind, depends_on=one.depends_on) for one in artifacts
+        )
 
     def _drop(self, name: str) -> None:
         self.refresh()
         self.artifact(name)
-        self._note([Declared(name=name, dropped=True)])
+        self._note([ArtifactDeclared(name=name, dropped=True)])
 
-    def _note(self, units: Iterable[Declared]) -> None:
+    def _note(self, units: Iterable[ArtifactDeclared]) -> None:
         self.refresh()
         self._site.declare(news(self._past.history.units, units))
         self.refresh()
@@ -154,7 +154,7 @@ class LiveState(ExecutionState):
         with self._changes.turn:
             result = self._site.build(options)
             if result.status == "built" and result.patch is not None:
-                applied = Applied(patch=result.patch, before=result.before, head=result.head)
+                applied = AppliedPatch(patch=result.patch, before=result.before, head=result.head)
                 self._changes.applied[result.patch.id] = applied
                 if result.applied is not None:
                     audited = self._audited(result.applied, result.patch, options.apply)
@@ -176,7 +176,7 @@ class LiveState(ExecutionState):
 class RuntimeState(LiveState, Generic[Face]):
     """The execution state of a PythonRuntime."""
 
-    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Face]) -> None:
+    def __init__(self, site: HistoryOwner, changes: AppliedPatches, fork: Callable[[int], Face]) -> None:
         super().__init__(site, changes)
         self._fork = fork
 
@@ -253,7 +253,9 @@ class RuntimeState(LiveState, Generic[Face]):
 class AsyncRuntimeState(LiveState, Generic[Face]):
     """The execution state of an AsyncPythonRuntime: questions are answered at once, changes are awaited."""
 
-    def __init__(self, site: Site, changes: Changes, fork: Callable[[int], Awaitable[Face]]) -> None:
+    def __init__(
+        self, site: HistoryOwner, changes: AppliedPatches, fork: Callable[[int], Awaitable[Face]]
+    ) -> None:
         super().__init__(site, changes)
         self._fork = fork
 

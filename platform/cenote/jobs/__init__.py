@@ -5,9 +5,8 @@ from __future__ import annotations
 from cenote_security.extras import importing
 
 with importing("the platform's client", "platform"):
-    from cenote.jobs.errors import BadLine, BadTasksError
-    from cenote.jobs.job import Job
-    from cenote.jobs.jobs import Jobs
+    from cenote.jobs.checks import BadLine, BadTasksError
+    from cenote.jobs.client import Job, Jobs
     from cenote.jobs.reports import JobStatus, TaskError, TaskLog, TaskResult
     from cenote.platform_team import ModelSpec
 

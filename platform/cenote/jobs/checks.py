@@ -1,15 +1,71 @@
-"""What is wrong with the tasks of a job, told for all of them at once. Values only; both sides of the wire ask it."""
+"""How large a job may be, and what is wrong with its tasks, reported for all of them at once. Values only.
+
+Both sides of the wire use it: the platform enforces the limits, clients check before they send anything.
+"""
 
 from __future__ import annotations
 
 import json
 import keyword
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from cenote.jobs.errors import BadLine, BadTasksError
-from cenote.jobs.limits import MAX_INPUT, MAX_PROBLEMS, MAX_TASK, MAX_TASK_NAME, MAX_TASKS, MAX_VARIABLES
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadLine:
+    """What is wrong with one task of the input. line: from 1."""
+
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.reason}"
+
+
+class BadTasksError(UsageError):
+    """Tasks that cannot be run as they stand; nothing was. lines: the first of them. found: how many there are."""
+
+    def __init__(self, lines: Sequence[BadLine], found: int) -> None:
+        super().__init__(tuple(lines), found)
+        self.lines = tuple(lines)
+        self.found = found
+
+    def __str__(self) -> str:
+        left = self.found - len(self.lines)
+        listed = "\n".join(f"  {line}" for line in self.lines)
+        more = f"\n  and {left} more" if left else ""
+        return f"{self.found} of the tasks cannot be run, and none was:\n{listed}{more}"
+
+
+MAX_TASKS: Final = 100_000
+"""Of one job: each is a row, and is looked at when a process takes the job up."""
+
+MAX_INPUT: Final = 128 * 2**20
+"""Bytes of all tasks of a job; larger data belongs into references."""
+
+MAX_TASK: Final = 2**20
+"""Bytes of one task, with its variables: it goes in one message."""
+
+MAX_TASK_NAME: Final = 200
+"""Characters of a task's id."""
+
+MAX_VARIABLES: Final = 100
+"""Names that a job gives to all tasks, or that a task has of its own."""
+
+MAX_PROBLEMS: Final = 50
+"""Lines with something wrong that are told of at once; the number of all is told too."""
+
+MAX_KEY: Final = 200
+
+MAX_CODE: Final = 256 * 2**10
+"""Characters of `setup`."""
+
+MAX_RETRIED: Final = 10_000
+"""Tasks that are named in one request to do them again; without names it is all that failed."""
 
 
 class TaskCheck:

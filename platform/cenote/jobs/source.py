@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cenote.jobs.checks import TaskCheck
-from cenote.jobs.limits import MAX_INPUT
+from cenote.jobs.checks import MAX_INPUT, TaskCheck
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
 from cenote_security.errors import UsageError

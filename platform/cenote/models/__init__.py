@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cenote.models.base import Model
+    from cenote.models.base import Model, estimate_usage
     from cenote.models.errors import (
         ContextLengthError,
         ModelError,
@@ -20,15 +20,12 @@ if TYPE_CHECKING:
         ReplayMismatchError,
         ScriptExhaustedError,
     )
-    from cenote.models.estimate import estimate_usage
     from cenote.models.litellm_model import LiteLLMModel
-    from cenote.models.messages import Message
+    from cenote.models.messages import Message, ModelChunk, ModelTurn, TokenUsage
     from cenote.models.openai_server import OpenAIServerModel
     from cenote.models.replay import ReplayModel
     from cenote.models.retry import RetryPolicy
     from cenote.models.scripted import ScriptedModel
-    from cenote.models.turn import ModelChunk, ModelTurn
-    from cenote.models.usage import TokenUsage
 
 _HOMES = {
     "Model": "base",
@@ -40,16 +37,16 @@ _HOMES = {
     "ModelUnavailableError": "errors",
     "ReplayMismatchError": "errors",
     "ScriptExhaustedError": "errors",
-    "estimate_usage": "estimate",
+    "estimate_usage": "base",
     "LiteLLMModel": "litellm_model",
     "Message": "messages",
     "OpenAIServerModel": "openai_server",
     "ReplayModel": "replay",
     "RetryPolicy": "retry",
     "ScriptedModel": "scripted",
-    "ModelChunk": "turn",
-    "ModelTurn": "turn",
-    "TokenUsage": "usage",
+    "ModelChunk": "messages",
+    "ModelTurn": "messages",
+    "TokenUsage": "messages",
 }
 
 __all__ = [

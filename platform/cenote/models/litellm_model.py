@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING
 
 from cenote.models.base import closing
 from cenote.models.completion import Completion, wire_messages
-from cenote.models.credentials import Credentials
-from cenote.models.messages import Message
-from cenote.models.remote import RemoteModel
-from cenote.models.request_parameters import check_addresses, one_address
+from cenote.models.errors import Credentials
+from cenote.models.messages import Message, ReasoningDelta
+from cenote.models.remote import RemoteModel, Waits, check_addresses, one_address
 from cenote.models.retry import RetryPolicy
-from cenote.models.retrying import Waits
-from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
 from cenote_security.extras import require
 
@@ -76,8 +73,7 @@ class LiteLLMModel(RemoteModel):
     ) -> AsyncGenerator[str | ReasoningDelta, None]:
         import asyncio
 
-        from cenote.models.litellm_errors import model_error, without_key
-        from cenote.models.litellm_library import is_whole, keep_to_the_facts, load
+        from cenote.models.litellm_library import is_whole, keep_to_the_facts, load, model_error, without_key
 
         library = await asyncio.to_thread(load)  # the first time takes seconds
         stream: LiteLLMStream | None = None

@@ -10,19 +10,18 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from cenote.models.base import closing, released
-from cenote.models.completion import Completion, wire_messages
-from cenote.models.credentials import Credentials
-from cenote.models.errors import ModelResponseError, ModelUnavailableError, missing_key
-from cenote.models.messages import Message
-from cenote.models.refusal import read_refusal
-from cenote.models.remote import RemoteModel
-from cenote.models.request_parameters import check_parameters, one_address
-from cenote.models.response_body import read_answer, read_error, read_page
+from cenote.models.base import ModelLimits, closing, pages, read_limits, released
+from cenote.models.completion import Completion, read_answer, read_error, read_page, wire_messages
+from cenote.models.errors import (
+    Credentials,
+    ModelResponseError,
+    ModelUnavailableError,
+    missing_key,
+    read_refusal,
+)
+from cenote.models.messages import Message, ReasoningDelta
+from cenote.models.remote import RemoteModel, Waits, check_parameters, one_address
 from cenote.models.retry import RetryPolicy, retry_after
-from cenote.models.retrying import Waits
-from cenote.models.server_limits import ModelLimits, pages, read_limits
-from cenote.models.turn import ReasoningDelta
 from cenote_security.errors import UsageError
 from cenote_security.policy import check_seconds
 

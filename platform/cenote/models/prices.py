@@ -11,7 +11,7 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-from cenote.models.usage import TokenUsage
+from cenote.models.messages import TokenUsage
 from cenote_security.errors import UsageError
 
 _LIST = "model_prices_and_context_window_backup.json"

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
-from cenote.models.base import Model
+from cenote.models.base import Model, estimate_usage
 from cenote.models.errors import ModelInterruptedError, ScriptExhaustedError
-from cenote.models.estimate import estimate_usage
-from cenote.models.messages import Message
-from cenote.models.turn import ModelChunk, ModelTurn, check_chunk_size, cut, pieces
+from cenote.models.messages import Message, ModelChunk, ModelTurn, check_chunk_size, cut, pieces
 from cenote_security.errors import UsageError
 
 Line = str | ModelTurn | Exception | Callable[[Sequence[Message]], str | ModelTurn]

@@ -1,33 +1,175 @@
-"""A team whose loop runs on a platform, as a script holds it. It works on when the script has gone."""
+"""A team whose loop runs on a platform, as a script holds it, and what the platform reports of it.
+
+The team continues when the script has ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
-from typing import Any, Final, Self, TypeVar
+import json
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, Self, TypeVar
 
 from cenote.plans import Plan
-from cenote.platform_team.model_spec import ModelSpec
-from cenote.platform_team.reports import (
-    TeamNews,
-    TeamRun,
-    TeamRunError,
-    TeamStatus,
-    news_of,
-    run_of,
-    status_of,
-)
-from cenote.runtime.references import ObjectReference
+from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.call import new_key
-from cenote.runtime.remote.teams import TeamClient
+from cenote.runtime.remote.calls import new_key
+from cenote.runtime.remote.team_client import TeamClient
 from cenote.team.budget import Budget
 from cenote_proto.scalars import make, put, utf8_text, utf8_texts
 from cenote_proto.v1 import team_pb2
-from cenote_security.errors import UsageError
+from cenote_security.errors import CenoteError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import policies
+
+RunState = Literal["waiting", "running", "done", "failed", "cancelled"]
+
+_STATES: Final[tuple[RunState, ...]] = ("waiting", "running", "done", "failed", "cancelled")
+"""In the order of their numbers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamNews:
+    """Something that happened in a team. number: to follow it from there.
+
+    agent, type, content: as of a TeamEvent; without an agent it happened to the run, and the type is `started`,
+    `resumed`, `restarted`, `done`, `failed` or `cancelled`. at: seconds since the epoch.
+    """
+
+    number: int
+    at: float
+    run: int
+    agent: str
+    type: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamRun:
+    """What a team was set to do. answer: the last words; status: how a lead came to them, as of an AgentResponse.
+
+    references: what the steps of a plan gave; the platform keeps it for an hour. error: why it failed.
+    """
+
+    number: int
+    state: RunState
+    answer: str = ""
+    status: str = ""
+    references: tuple[ObjectReference, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepStatus:
+    """A step of the plan that is worked on, or was last."""
+
+    agent: str
+    task: str
+    status: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeamStatus:
+    """runs: newest first. tokens, cost: of all of them, in US dollars. newest: number of the last news.
+
+    starts: processes that have worked on it; more than one run needs when they were killed.
+    """
+
+    id: str
+    name: str
+    members: tuple[str, ...]
+    runs: tuple[TeamRun, ...]
+    steps: tuple[StepStatus, ...]
+    tokens: int
+    cost: float
+    newest: int
+    starts: int
+
+
+class TeamRunError(CenoteError):
+    """A run of a platform's team did not come to a good end. run: as it is."""
+
+    def __init__(self, run: TeamRun) -> None:
+        super().__init__(run)
+        self.run = run
+
+    def __str__(self) -> str:
+        ended = "failed" if self.run.state == "failed" else f"was {self.run.state}"
+        return f"run {self.run.number} of the team {ended}" + (
+            f": {self.run.error}" if self.run.error else ""
+        )
+
+
+def news_of(message: team_pb2.TeamNews) -> TeamNews:
+    return TeamNews(
+        number=message.number,
+        at=message.at,
+        run=message.run,
+        agent=message.agent,
+        type=message.type,
+        content=message.content,
+    )
+
+
+def run_of(message: team_pb2.TeamRun, references: tuple[ObjectReference, ...] = ()) -> TeamRun:
+    """references: to what its steps gave, held for this client."""
+    return TeamRun(
+        number=message.number,
+        state=_STATES[message.state] if message.state < len(_STATES) else "failed",
+        answer=message.answer,
+        status=message.status,
+        references=references,
+        error=message.error,
+    )
+
+
+def status_of(message: team_pb2.TeamDescription) -> TeamStatus:
+    """A team as the platform describes it."""
+    return TeamStatus(
+        id=message.id,
+        name=message.name,
+        members=tuple(member.name for member in message.definition.members),
+        runs=tuple(map(run_of, message.runs)),
+        steps=tuple(
+            StepStatus(agent=step.agent, task=step.task, status=step.status, error=step.error)
+            for step in message.steps
+        ),
+        tokens=message.tokens,
+        cost=message.nanodollars / 10**9,
+        newest=message.newest_news,
+        starts=message.starts,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """A model as data.
+
+    name: as its server knows it; without a `base_url` a LiteLLM name, such as `anthropic/claude-sonnet-4-5`.
+    base_url: of a server of OpenAI's chat completions, which the platform's operator has allowed.
+    secret: which of the team's secrets is the key. parameters: such as `{"temperature": 0.2}`.
+    script: answers in order, of a model for tests that asks nobody.
+    """
+
+    name: str = ""
+    base_url: str = ""
+    secret: str = ""
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    script: Sequence[str] = ()
+
+    def message(self) -> team_pb2.TeamModel:
+        model = make(team_pb2.TeamModel, name=self.name, base_url=self.base_url, secret=self.secret)
+        model.parameters = utf8_text(json.dumps(dict(self.parameters))) if self.parameters else ""
+        model.script.extend(utf8_texts(self.script))
+        if self.script:
+            model.kind = team_pb2.TeamModel.SCRIPTED
+        elif self.base_url:
+            model.kind = team_pb2.TeamModel.OPENAI
+        return model
+
 
 T = TypeVar("T")
 
@@ -58,7 +200,7 @@ class PlatformTeam:
         self._secrets = dict(secrets or {})
         self._definition = team_pb2.TeamDefinition()
         if sandbox is not None:
-            self._definition.sandbox.CopyFrom(policies.to_message(sandbox))
+            self._definition.sandbox.CopyFrom(policies.from_policy(sandbox))
         for limit, value in _limits(budget).items():
             put(self._definition.budget, limit, value)
 
@@ -98,7 +240,7 @@ class PlatformTeam:
             lead=lead,
         )
         if sandbox is not None:
-            member.sandbox.CopyFrom(policies.to_message(sandbox))
+            member.sandbox.CopyFrom(policies.from_policy(sandbox))
         for setting, value in settings.items():
             _set(member.settings, setting, value)
         return self

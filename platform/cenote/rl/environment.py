@@ -11,14 +11,14 @@ from random import Random
 from types import TracebackType
 from typing import Final, NamedTuple, Self, TypedDict
 
-from cenote.agent.block_parser import ALIASES, BlockParser
-from cenote.agent.intended_code import intent_of, source_of
-from cenote.agent.observation import NOTHING, cut, observe
-from cenote.runtime.final_state import FinalState, Score, check_score, scored
-from cenote.runtime.sync import PythonRuntime
+from cenote.agent.parse.block_parser import ALIASES, BlockParser
+from cenote.agent.parse.intended_code import intent_of, source_of
+from cenote.agent.prompt.observation import NOTHING, cut, observe
+from cenote.runtime.faces.final_state import FinalState, Score, check_score, scored
+from cenote.runtime.faces.sync import PythonRuntime
 from cenote_security.errors import CenoteError, UnavailableError, UsageError
 from cenote_security.verdict import Verdict
-from cenote_worker.results import ExecutionResult
+from cenote_worker.execution.results import ExecutionResult
 
 _START: Final = "start of the episode"
 """Label of the state that each episode begins with."""

@@ -10,12 +10,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cenote.runtime.asynchronous import AsyncPythonRuntime
-    from cenote.runtime.file_work import FileEvent
-    from cenote.runtime.files import AsyncFiles, AsyncFileWatch, Files, FileWatch
-    from cenote.runtime.final_state import FinalState
-    from cenote.runtime.injectables import Function, Injectable, Type, Variable
-    from cenote.runtime.ipython_runtime import (
+    from cenote.runtime.core.backends import foretold
+    from cenote.runtime.core.file_programs import FileEvent
+    from cenote.runtime.core.merging import Merge, MergeConflictError
+    from cenote.runtime.core.processes import ProcessResult
+    from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+    from cenote.runtime.faces.files import AsyncFiles, AsyncFileWatch, Files, FileWatch
+    from cenote.runtime.faces.final_state import FinalState
+    from cenote.runtime.faces.ipython import (
         CellError,
         ErrorFeedbackMode,
         IPyKernelRuntime,
@@ -24,12 +26,10 @@ if TYPE_CHECKING:
         RuntimeStateLostError,
         TextResult,
     )
-    from cenote.runtime.merging import Merge, MergeConflictError
-    from cenote.runtime.process import AsyncProcess, AsyncProcessStream, Process, ProcessStream
-    from cenote.runtime.processes import ProcessResult
-    from cenote.runtime.references import ObjectReference
-    from cenote.runtime.storage import foretold
-    from cenote.runtime.sync import PythonRuntime
+    from cenote.runtime.faces.process import AsyncProcess, AsyncProcessStream, Process, ProcessStream
+    from cenote.runtime.faces.sync import PythonRuntime
+    from cenote.runtime.inject.injectables import Function, Injectable, Type, Variable
+    from cenote.runtime.inject.references import ObjectReference
     from cenote_worker.checkpoints.errors import (
         CheckpointDamagedError,
         CheckpointError,
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from cenote_worker.checkpoints.restoring import verify
     from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
     from cenote_worker.egress.ledger import Decision
-    from cenote_worker.results import (
+    from cenote_worker.execution.results import (
         CellUsage,
         ErrorInfo,
         ExecutionResult,
@@ -61,22 +61,22 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
-    "cenote.runtime.asynchronous": ("AsyncPythonRuntime",),
-    "cenote.runtime.file_work": ("FileEvent",),
-    "cenote.runtime.files": (
+    "cenote.runtime.faces.asynchronous": ("AsyncPythonRuntime",),
+    "cenote.runtime.core.file_programs": ("FileEvent",),
+    "cenote.runtime.faces.files": (
         "AsyncFiles",
         "AsyncFileWatch",
         "Files",
         "FileWatch",
     ),
-    "cenote.runtime.final_state": ("FinalState",),
-    "cenote.runtime.injectables": (
+    "cenote.runtime.faces.final_state": ("FinalState",),
+    "cenote.runtime.inject.injectables": (
         "Function",
         "Injectable",
         "Type",
         "Variable",
     ),
-    "cenote.runtime.ipython_runtime": (
+    "cenote.runtime.faces.ipython": (
         "CellError",
         "ErrorFeedbackMode",
         "IPyKernelRuntime",
@@ -85,15 +85,15 @@ _NAMES = {
         "RuntimeStateLostError",
         "TextResult",
     ),
-    "cenote.runtime.merging": (
+    "cenote.runtime.core.merging": (
         "Merge",
         "MergeConflictError",
     ),
-    "cenote.runtime.process": ("AsyncProcess", "AsyncProcessStream", "Process", "ProcessStream"),
-    "cenote.runtime.processes": ("ProcessResult",),
-    "cenote.runtime.references": ("ObjectReference",),
-    "cenote.runtime.storage": ("foretold",),
-    "cenote.runtime.sync": ("PythonRuntime",),
+    "cenote.runtime.faces.process": ("AsyncProcess", "AsyncProcessStream", "Process", "ProcessStream"),
+    "cenote.runtime.core.processes": ("ProcessResult",),
+    "cenote.runtime.inject.references": ("ObjectReference",),
+    "cenote.runtime.core.backends": ("foretold",),
+    "cenote.runtime.faces.sync": ("PythonRuntime",),
     "cenote_worker.checkpoints.errors": (
         "CheckpointDamagedError",
         "CheckpointError",
@@ -113,7 +113,7 @@ _NAMES = {
         "CheckpointStore",
     ),
     "cenote_worker.egress.ledger": ("Decision",),
-    "cenote_worker.results": (
+    "cenote_worker.execution.results": (
         "CellUsage",
         "ErrorInfo",
         "ExecutionResult",

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-from cenote.runtime.injectables import Function, Injectable, Type, Variable
-from cenote.skills.errors import SkillError
+from cenote.runtime.inject.injectables import Function, Injectable, Type, Variable
+from cenote.skills.skill import SkillError
 
 
 def load_exports(path: Path, name: str) -> tuple[Injectable, ...]:

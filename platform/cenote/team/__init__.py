@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cenote.models.prices import Price
 from cenote.team.budget import Amount, Budget
+from cenote.team.budget_ledger import Remaining
 from cenote.team.errors import (
     BudgetExceededError,
     NoSuccessError,
@@ -14,16 +15,12 @@ from cenote.team.errors import (
 from cenote.team.events import TeamEvent
 from cenote.team.member import Member
 from cenote.team.metered_model import Meter
-from cenote.team.parallel import fan_out, first, gather, race
-from cenote.team.progress import StepResult
-from cenote.team.reference_store import ReferenceStore
+from cenote.team.progress import ReferenceStore, StepResult
 from cenote.team.runtimes import RuntimeFactory
 from cenote.team.state import AgentState, ReferenceState, StepState, TeamState, VariableState
-from cenote.team.step import Step
 from cenote.team.team import Team
-from cenote.team.treasury import Remaining
 from cenote.team.variables import TeamVariable, TeamVariables
-from cenote.team.work import Outcome, Work
+from cenote.team.work import Outcome, Step, Work, fan_out, first, gather, race
 
 __all__ = [
     "AgentState",

@@ -107,7 +107,7 @@ class Amount:
         return Amount(tokens=self.tokens + other.tokens, nanodollars=self.nanodollars + other.nanodollars)
 
 
-class Account:
+class BudgetAccount:
     """The account of one team. What is reserved counts as spent until it is settled."""
 
     def __init__(self, budget: Budget, spent: Amount | None = None) -> None:

@@ -1,16 +1,98 @@
-"""What the code of an agent finds of its team in its namespace. Each public method is called from a jail."""
+"""What the code of an agent finds of its team in its namespace: budget, variables, sub-agents.
+
+Each public method is called from a jail. A sub-agent's work begins and ends within a run of its parent.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import asdict
+from typing import TYPE_CHECKING
 
-from cenote.runtime.references import Sealed
+from cenote.agent import AgentBusyError, AgentResponse, SubAgent
+from cenote.runtime import AsyncPythonRuntime
+from cenote.runtime.inject.host_function_server import host_call
+from cenote.runtime.inject.references import Sealed
 from cenote.team.budget import NANO
-from cenote.team.holdings import Holdings
-from cenote.team.reader import Reader
-from cenote.team.treasury import Treasury
-from cenote.team.variables import TeamVariables
+from cenote.team.budget_ledger import BudgetLedger
+from cenote.team.variables import ReferenceReader, SeenVersions, TeamVariables
 from cenote_security.errors import UsageError
+
+if TYPE_CHECKING:
+    from cenote.team.member import Member
+
+
+class ChildTasks:
+    """The runs of sub-agents that a parent's code has started and that have not ended. One event loop's."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[object]] = set()
+        self._open = False
+
+    @asynccontextmanager
+    async def allowed(self) -> AsyncGenerator[None, None]:
+        """While the parent works; what is left then is cancelled, and has ended after the block.
+
+        A cell ends some time before the calls that it has left behind do.
+
+        Raises AgentBusyError in another such block.
+        """
+        if self._open:
+            raise AgentBusyError
+        self._open = True
+        try:
+            yield
+        finally:
+            self._open = False
+            await self._stop()
+
+    @contextmanager
+    def errand(self) -> Generator[None, None, None]:
+        """The current task is one. Raises UsageError where code of the parent's jail calls that nobody waits for."""
+        if not self._open:
+            raise UsageError("a sub-agent works only while its parent works on a task")
+        current = asyncio.current_task()
+        assert current is not None, "a coroutine runs in a task"
+        self._tasks.add(current)
+        try:
+            yield
+        finally:
+            self._tasks.discard(current)
+
+    async def _stop(self) -> None:
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+
+class SubAgentHandle(SubAgent):
+    """Runs the member, and says so to the parent: a sub-agent does not work on when its parent has ended.
+
+    errands: the parent's. called: gives the place of a task, by the number of the parent's host call.
+    """
+
+    def __init__(self, member: Member, errands: ChildTasks, called: Callable[[int], str]) -> None:
+        self._member = member
+        self._errands = errands
+        self._called = called
+
+    async def run(self, task: str) -> AgentResponse:
+        with self._errands.errand():
+            return await self._member.run(task, place=self._called(host_call()))
+
+    @property
+    def runtime(self) -> AsyncPythonRuntime:
+        """The member's runtime: values go there from the parent's, and back, without passing here."""
+        return self._member.runtime
+
+    @property
+    def variable_names(self) -> tuple[str, ...]:
+        return self._member.variable_names
+
 
 BUDGET_HINT = "what the whole team may still use: budget.remaining() and budget.spent() give dicts"
 TEAM_HINT = (
@@ -22,7 +104,7 @@ TEAM_HINT = (
 class BudgetHandle:
     """The team's budget, for reading. levels: of agents that there may be below this one; None for no limit."""
 
-    def __init__(self, treasury: Treasury, levels: int | None) -> None:
+    def __init__(self, treasury: BudgetLedger, levels: int | None) -> None:
         self._treasury = treasury
         self._levels = levels
 
@@ -39,7 +121,9 @@ class BudgetHandle:
 class TeamHandle:
     """The team's variables, for one agent. Values pass sealed: this process opens none."""
 
-    def __init__(self, agent: str, variables: TeamVariables, holdings: Holdings, reader: Reader) -> None:
+    def __init__(
+        self, agent: str, variables: TeamVariables, holdings: SeenVersions, reader: ReferenceReader
+    ) -> None:
         self._agent = agent
         self._variables = variables
         self._holdings = holdings

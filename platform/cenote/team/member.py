@@ -1,29 +1,84 @@
-"""One agent of a team: a model, a runtime of its own, and its place among the others."""
+"""One agent of a team: a model, a runtime of its own, and what all agents of the team share."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
+from typing import Any
 
 from cenote.agent import AgentResponse, CaveAgent
+from cenote.models import Model
+from cenote.models.prices import Price, list_price
 from cenote.runtime import AsyncPythonRuntime
-from cenote.runtime.injectables import Injectable, Variable
-from cenote.team.errands import Errands
+from cenote.runtime.inject.injectables import Injectable, Variable, check_name
+from cenote.team.budget import Budget
+from cenote.team.budget_ledger import BudgetLedger
+from cenote.team.concurrency import to_its_end
 from cenote.team.errors import BudgetExceededError
-from cenote.team.ground import Ground
-from cenote.team.handles import BUDGET_HINT, TEAM_HINT, BudgetHandle, TeamHandle
-from cenote.team.holdings import Holdings
+from cenote.team.events import Broadcast, TeamRecord
+from cenote.team.handles import BUDGET_HINT, TEAM_HINT, BudgetHandle, ChildTasks, SubAgentHandle, TeamHandle
 from cenote.team.metered_model import Meter, MeteredModel
-from cenote.team.profile import Profile
-from cenote.team.runtimes import OwnedRuntime
-from cenote.team.structured import to_its_end
-from cenote.team.sub_agent_handle import SubAgentHandle
-from cenote_security.containment import weakness
-from cenote_security.errors import NameExistsError, WeakerSandboxError
-from cenote_security.policy import SandboxPolicy
+from cenote.team.progress import Progress
+from cenote.team.runtimes import OwnedRuntime, RuntimeFactory
+from cenote.team.variables import ReferenceReader, SeenVersions, TeamVariables
+from cenote_security.errors import NameExistsError, UsageError, WeakerSandboxError
+from cenote_security.policy import SandboxPolicy, weakness
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Everything that `Team.add` was told. settings: for CaveAgent."""
+
+    name: str
+    model: Model | Callable[[], Model]
+    description: str | None = None
+    items: tuple[Injectable, ...] = ()
+    sandbox: SandboxPolicy | None = None
+    price: Price | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # CaveAgent checks them
+
+    def __post_init__(self) -> None:
+        check_name(self.name, "agent")
+        if not isinstance(self.model, Model) and not callable(self.model):
+            raise UsageError(
+                f"an agent needs a model, such as LiteLLMModel(...), or a function that makes one, "
+                f"not {type(self.model).__name__}"
+            )
+
+    def make_model(self) -> Model:
+        return self.model if isinstance(self.model, Model) else self.model()
+
+    def price_of(self, model: Model, budget: Budget) -> Price | None:
+        """The price of its tokens. Raises UsageError where the budget limits cost and nobody knows it."""
+        if budget.cost is None:
+            return self.price
+        price = self.price or list_price(model.model_id)
+        if price is None:
+            raise UsageError(
+                f"the team's budget limits cost, and no price is known for {model.model_id!r}, the model of "
+                f"{self.name!r}; pass price=Price(prompt=..., completion=...)"
+            )
+        return price
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """One account, one set of variables, one stream of events, one record of progress, one source of runtimes, one
+    record of what is done."""
+
+    name: str
+    sandbox: SandboxPolicy
+    runtimes: RuntimeFactory
+    treasury: BudgetLedger
+    variables: TeamVariables
+    reader: ReferenceReader
+    broadcast: Broadcast
+    progress: Progress
+    record: TeamRecord
 
 
 class Member:
@@ -51,10 +106,10 @@ class Member:
         self.turn = asyncio.Lock()
         """Held by a step that works with this agent: an agent does one thing at a time."""
 
-        self._holdings = Holdings(ground.variables)
+        self._holdings = SeenVersions(ground.variables)
         self._preparing = asyncio.Lock()
         self._injected: set[str] = set()
-        self._errands = Errands()
+        self._errands = ChildTasks()
         self._copies = count(1)
         if parent is not None:
             parent.check_below(self)

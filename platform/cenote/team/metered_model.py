@@ -9,10 +9,9 @@ from typing import Protocol
 
 from cenote import tokens
 from cenote.models import Message, Model, ModelError, ModelTurn, TokenUsage, estimate_usage
-from cenote.models.base import ReasoningModel, closing, reasoned
+from cenote.models.base import ModelLimits, ReasoningModel, closing, reasoned
+from cenote.models.messages import ReasonedChunk, ReasoningDelta
 from cenote.models.prices import Price
-from cenote.models.server_limits import ModelLimits
-from cenote.models.turn import ReasonedChunk, ReasoningDelta
 from cenote.team.budget import Amount, Budget
 
 CUT_OFF = "length"
@@ -29,7 +28,7 @@ class Meter:
 
 
 class Payer(Protocol):
-    """Grants what calls may cost, and books what they did: a Treasury, or what stands before one."""
+    """Grants what calls may cost, and books what they did: a BudgetLedger, or what stands before one."""
 
     @property
     def budget(self) -> Budget: ...

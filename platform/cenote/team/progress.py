@@ -1,15 +1,54 @@
-"""How far the plans of a team are; steps that were done before a restart are not done again."""
+"""How far the plans of a team are; steps that were done before a restart are not done again.
+
+References have names that outlast this process's objects: a stored plan holds these instead of values.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import secrets
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from cenote.runtime import ObjectReference
-from cenote.team.reference_store import ReferenceStore
 from cenote.team.state import ReferenceState, StepState
+
+
+class ReferenceStore(Protocol):
+    """Gives references ids and finds them again. Called from any thread."""
+
+    def keep(self, reference: ObjectReference) -> str:
+        """An id, the same one each time for the same reference."""
+
+    def find(self, reference_id: str) -> ObjectReference | None:
+        """The reference, or None when it is not there any more."""
+
+
+class ReferencesInUse:
+    """The references that somebody else in this process still holds; it prolongs no value's life."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: weakref.WeakKeyDictionary[ObjectReference, str] = weakref.WeakKeyDictionary()
+        self._references: weakref.WeakValueDictionary[str, ObjectReference] = weakref.WeakValueDictionary()
+
+    def keep(self, reference: ObjectReference) -> str:
+        with self._lock:
+            reference_id = self._ids.get(reference)
+            if reference_id is None:
+                reference_id = secrets.token_hex(8)
+                self._ids[reference] = reference_id
+                self._references[reference_id] = reference
+            return reference_id
+
+    def find(self, reference_id: str) -> ObjectReference | None:
+        with self._lock:
+            return self._references.get(reference_id)
+
 
 MAX_DIGESTED = 2**18
 """Characters of a plain value that it is worth to compare by; larger ones are better given as references."""

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from cenote.agent import AgentRuntime
 from cenote.runtime import AsyncPythonRuntime, PythonRuntime
-from cenote.runtime.core import RuntimeCore
-from cenote.runtime.listeners import OnOutput
-from cenote.runtime.port import RuntimePort
+from cenote.runtime.core.listeners import OnOutput
+from cenote.runtime.core.runtime_core import RuntimeCore
+from cenote.runtime.faces.face import RuntimePort
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.results import ExecutionResult, OnError
+from cenote_worker.execution.results import ExecutionResult, OnError
 
 RuntimeFactory = Callable[[str, SandboxPolicy], AsyncPythonRuntime | PythonRuntime]
 """Makes the runtime of an agent, by the agent's name and its sandbox. The team closes what was made for it."""

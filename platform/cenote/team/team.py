@@ -11,25 +11,20 @@ from typing import Any, NoReturn, Self, SupportsIndex
 from cenote.agent import AgentResponse
 from cenote.models import Model
 from cenote.models.prices import Price
-from cenote.runtime.injectables import Function, Type, Variable
+from cenote.runtime.inject.injectables import Function, Type, Variable
 from cenote.team.budget import Amount, Budget
+from cenote.team.budget_ledger import BudgetLedger, Remaining
 from cenote.team.errors import UnknownTeamNameError
-from cenote.team.events import Broadcast, TeamEvent
-from cenote.team.ground import Ground
-from cenote.team.member import Member
-from cenote.team.profile import Profile
-from cenote.team.progress import Progress, described
-from cenote.team.reader import Reader
-from cenote.team.record import TeamRecord, Unrecorded
-from cenote.team.reference_store import ReferencesInUse, ReferenceStore
+from cenote.team.events import Broadcast, TeamEvent, TeamRecord, Unrecorded
+from cenote.team.member import Ground, Member, Profile
+from cenote.team.progress import Progress, ReferencesInUse, ReferenceStore, described
 from cenote.team.runtimes import RuntimeFactory, embedded
 from cenote.team.state import AgentState, TeamState, VariableState
-from cenote.team.treasury import Remaining, Treasury
-from cenote.team.variables import TeamVariables
+from cenote.team.variables import ReferenceReader, TeamVariables
 from cenote.team.work import Outcome, Work
 from cenote_security.errors import NotCopiedError, UsageError
+from cenote_security.options import Size, parse_size
 from cenote_security.policy import SandboxPolicy
-from cenote_security.size import Size, parse_size
 
 
 class Team:
@@ -83,11 +78,11 @@ class Team:
             name=name,
             sandbox=sandbox or SandboxPolicy(),
             runtimes=runtimes,
-            treasury=Treasury(
+            treasury=BudgetLedger(
                 budget or Budget(), Amount(tokens=before.tokens, nanodollars=before.nanodollars)
             ),
             variables=TeamVariables(parse_size(variable_memory), self._changed),
-            reader=Reader(runtimes, sandbox or SandboxPolicy()),
+            reader=ReferenceReader(runtimes, sandbox or SandboxPolicy()),
             broadcast=Broadcast(),
             progress=Progress(self._references, before.steps, self._changed),
             record=record or Unrecorded(),
@@ -225,7 +220,7 @@ class Team:
         return self._ground.variables
 
     @property
-    def reader(self) -> Reader:
+    def reader(self) -> ReferenceReader:
         """Shows pieces of what references stand for, as text."""
         return self._ground.reader
 

@@ -24,7 +24,7 @@ BLOCKS = {
 }
 
 
-class Transcript:
+class TranscriptPrinter:
     """Prints the events of one agent, in order. `name` heads each block where several agents take turns."""
 
     def __init__(self, screen: Screen, name: str = "") -> None:

@@ -293,7 +293,7 @@ class State(_message.Message):
 
     @_builtins.property
     def settings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Of the process and its libraries, by the names that `cenote_worker/trace.py` has for hidden state: those that come
+        """Of the process and its libraries, by the names that `cenote_worker/execution/trace.py` has for hidden state: those that come
         back as they were set.
         """
 
@@ -332,7 +332,7 @@ Global___State: _TypeAlias = State  # noqa: Y015
 
 @_typing.final
 class Indexed(_message.Message):
-    """One location of a state; see `cenote_worker/state_index.py`."""
+    """One location of a state; see `cenote_worker/execution/state_index.py`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -534,7 +534,7 @@ class Rebuild(_message.Message):
 
     @_builtins.property
     def given(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Locations of which the steps find what is stored; see `cenote_worker/trace.py`."""
+        """Locations of which the steps find what is stored; see `cenote_worker/execution/trace.py`."""
 
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnkeptThing]:

@@ -216,7 +216,7 @@ Global___Survey: _TypeAlias = Survey  # noqa: Y015
 
 @_typing.final
 class Locations(_message.Message):
-    """Locations are text: see `cenote_worker/trace.py`."""
+    """Locations are text: see `cenote_worker/execution/trace.py`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1323,7 +1323,7 @@ Global___Executed: _TypeAlias = Executed  # noqa: Y015
 
 @_typing.final
 class StepTrace(_message.Message):
-    """What a step read and wrote. Locations and versions are text: see `cenote_worker/trace.py`."""
+    """What a step read and wrote. Locations and versions are text: see `cenote_worker/execution/trace.py`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

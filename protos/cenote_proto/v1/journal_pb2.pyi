@@ -596,7 +596,7 @@ Global___Filled: _TypeAlias = Filled  # noqa: Y015
 
 @_typing.final
 class Ended(_message.Message):
-    """The jail has ended. See Death."""
+    """The jail has ended. See JailExit."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -626,7 +626,7 @@ Global___Ended: _TypeAlias = Ended  # noqa: Y015
 
 @_typing.final
 class Moved(_message.Message):
-    """The namespace is back at the end of an earlier step: by a rollback, or since the worker died. See Setback."""
+    """The namespace is back at the end of an earlier step: by a rollback, or since the worker died. See WorkerRestart."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from cenote_security.walls.syscalls import number
+from cenote_security.walls.kernel.syscalls import number
 
 REPORT: Final = "::attempt "
 """Begins the line in which an attempt says what became of it."""

@@ -3,17 +3,21 @@
 They are advice and no wall: what keeps code in is the jail, which never counts on them.
 """
 
-from cenote_security.rules.attributes import AttributeRule, DynamicAttributeRule, HiddenAttributeRule
-from cenote_security.rules.checker import SecurityChecker
-from cenote_security.rules.functions import FunctionRule
-from cenote_security.rules.imports import AllowedImportsRule, ImportRule
-from cenote_security.rules.installs import InstallRule
-from cenote_security.rules.magics import MagicRule
+from cenote_security.rules.builtin_rules import (
+    AllowedImportsRule,
+    AttributeRule,
+    DynamicAttributeRule,
+    FunctionRule,
+    HiddenAttributeRule,
+    ImportRule,
+    InstallRule,
+    MagicRule,
+    RegexRule,
+)
+from cenote_security.rules.checker import CheckSession, SecurityChecker
+from cenote_security.rules.findings import SecurityError, SecurityViolation
 from cenote_security.rules.presets import default_rules, strict_rules
-from cenote_security.rules.regex import RegexRule
 from cenote_security.rules.rule import Context, SecurityRule
-from cenote_security.rules.session import CheckSession
-from cenote_security.rules.violation import SecurityError, SecurityViolation
 
 __all__ = [
     "AllowedImportsRule",

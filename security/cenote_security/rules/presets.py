@@ -5,13 +5,18 @@ Both are advice, given before anything runs; what keeps code in is the jail, whi
 
 from __future__ import annotations
 
-from cenote_security.rules.attributes import AttributeRule, DynamicAttributeRule, HiddenAttributeRule
-from cenote_security.rules.functions import FunctionRule
-from cenote_security.rules.imports import AllowedImportsRule, ImportRule
-from cenote_security.rules.installs import InstallRule
-from cenote_security.rules.magics import MagicRule
-from cenote_security.rules.reading.names import names
-from cenote_security.rules.remedies import NO_NETWORK
+from cenote_security.rules.builtin_rules import (
+    NO_NETWORK,
+    AllowedImportsRule,
+    AttributeRule,
+    DynamicAttributeRule,
+    FunctionRule,
+    HiddenAttributeRule,
+    ImportRule,
+    InstallRule,
+    MagicRule,
+)
+from cenote_security.rules.reading.known_names import names
 from cenote_security.rules.rule import SecurityRule
 
 _NETWORK_MODULES = names("ftplib http.server imaplib paramiko poplib smtplib socketserver telnetlib xmlrpc")

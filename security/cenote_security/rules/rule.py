@@ -6,11 +6,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Protocol
 
-from cenote_security.rules.reading.memory import Memory
-from cenote_security.rules.reading.reader import Reader
+from cenote_security.rules.findings import SecurityViolation, Use, WatchedNames
+from cenote_security.rules.reading.abstract_values import Memory
+from cenote_security.rules.reading.reader import CodeReader
 from cenote_security.rules.reading.syntax import HANDLERS
-from cenote_security.rules.use import Use, Watch
-from cenote_security.rules.violation import SecurityViolation
 
 Findings = str | SecurityViolation | Iterable[SecurityViolation] | None
 """What a rule may answer: nothing, a reason, or violations."""
@@ -70,7 +69,7 @@ class UseRule(SecurityRule):
 
     default_remedy: ClassVar[str] = "use the functions and variables that you were given"
 
-    def __init__(self, watch: Watch, remedy: str | None = None) -> None:
+    def __init__(self, watch: WatchedNames, remedy: str | None = None) -> None:
         self.watch = watch
         self.remedy = remedy or ""
 
@@ -86,7 +85,7 @@ class UseRule(SecurityRule):
         """Judge one node by itself, without what the code around it says of its names."""
         if type(node) not in HANDLERS:
             return []
-        reader = Reader(HANDLERS, self.watch, Memory())
+        reader = CodeReader(HANDLERS, self.watch, Memory())
         reader.visit(node)
         return list(self._violations(node, reader.uses))
 

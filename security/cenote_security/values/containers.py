@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from cenote_security.errors import UnsafeValueError
 from cenote_security.values import expect
-from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, Parts, Write
+from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, NodeParts, Write
 
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
@@ -59,32 +59,32 @@ def _write_namespace(encoder: Encoder, value: SimpleNamespace) -> Node:
     return ["namespace", list(frozen), encoder.run(list(frozen.values()))]
 
 
-def _shell(make: Callable[[], object]) -> Callable[[Parts], object]:
-    def shell(_parts: Parts) -> object:
+def _shell(make: Callable[[], object]) -> Callable[[NodeParts], object]:
+    def shell(_parts: NodeParts) -> object:
         return make()
 
     return shell
 
 
-def _deque_shell(parts: Parts) -> object:
+def _deque_shell(parts: NodeParts) -> object:
     return deque(maxlen=None if parts.meta is None else expect.integer(parts.meta, 0, 2**62))
 
 
-def _defaultdict_shell(parts: Parts) -> object:
+def _defaultdict_shell(parts: NodeParts) -> object:
     return defaultdict(_FACTORIES[expect.choice(parts.meta, tuple(_FACTORIES))])
 
 
-def _extend(shell: Foreign, parts: Parts) -> None:
+def _extend(shell: Foreign, parts: NodeParts) -> None:
     shell.extend(parts.runs[0])
 
 
-def _fill_set(shell: set[object], parts: Parts) -> None:
+def _fill_set(shell: set[object], parts: NodeParts) -> None:
     shell.update(parts.runs[0])
     if len(shell) != len(parts.runs[0]):
         expect.malformed("an element of a set is repeated")
 
 
-def _fill_mapping(shell: Foreign, parts: Parts) -> None:
+def _fill_mapping(shell: Foreign, parts: NodeParts) -> None:
     pairs = zip(*parts.runs, strict=True)
     if type(shell) is Counter:
         dict.update(shell, pairs)  # its own `update` counts keys
@@ -94,19 +94,19 @@ def _fill_mapping(shell: Foreign, parts: Parts) -> None:
         expect.malformed("a key of a dict is repeated")
 
 
-def _fill_namespace(shell: SimpleNamespace, parts: Parts) -> None:
+def _fill_namespace(shell: SimpleNamespace, parts: NodeParts) -> None:
     vars(shell).update(zip(expect.names(parts.meta), parts.runs[0], strict=True))
 
 
-def _build_tuple(parts: Parts) -> object:
+def _build_tuple(parts: NodeParts) -> object:
     return tuple(parts.runs[0])
 
 
-def _build_frozenset(parts: Parts) -> object:
+def _build_frozenset(parts: NodeParts) -> object:
     return frozenset(parts.runs[0])
 
 
-def _mapping_kind(shell: Callable[[Parts], object], *, frail: bool = False) -> Mutable:
+def _mapping_kind(shell: Callable[[NodeParts], object], *, frail: bool = False) -> Mutable:
     return Mutable(shell=shell, fill=_fill_mapping, runs=2, hashed=(0,), whole=frail, frail=frail)
 
 

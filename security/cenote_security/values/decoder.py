@@ -3,37 +3,139 @@
 The table is flat and the work over it is iterative, so no nesting in a value becomes nesting of calls. Mutable
 objects exist, empty, from the start; immutable ones are built as soon as their children exist; everything is
 completed in the order of the table where it can be. What is in a cycle is completed when its last child exists.
+
+Hashing, comparing and walking are counted before they happen. Tuples do not cache their hash and share freely: forty
+of them, each holding the one before twice, hash in 2**40 steps. Numbers and tuples of numbers have hashes that
+anybody can compute: a million keys with one hash make a dict take 10**12 comparisons.
 """
 
 from __future__ import annotations
 
 import json
 from array import array
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from types import MappingProxyType
 
-from cenote_security.collector import collector_off
-from cenote_security.errors import CenoteError, MalformedValueError
-from cenote_security.sealed import Buffer
+from cenote_security.errors import CenoteError, MalformedValueError, UnsafeValueError, UsageError
+from cenote_security.garbage_collection import collector_off
+from cenote_security.sealed_memory import Buffer
 from cenote_security.values import expect
 from cenote_security.values.kinds import KINDS
-from cenote_security.values.limits import DEFAULT_LIMITS, Limits
 from cenote_security.values.node import (
+    DEFAULT_LIMITS,
     VERSION,
     Foreign,
     Immutable,
     Json,
     Kind,
+    Limits,
     Mutable,
-    Parts,
+    NodeParts,
     References,
     Runs,
 )
 from cenote_security.values.region import RegionReader
-from cenote_security.values.source import Source
-from cenote_security.values.weights import Weights
+from cenote_security.values.shapes import Shape, class_name, class_reference, shape_of
+
+
+class NodeSource:
+    """The buffers of one encoded value, and the classes that its reader named."""
+
+    def __init__(self, region: RegionReader, classes: Mapping[str, type], limits: Limits) -> None:
+        self.region = region
+        self.limits = limits
+        self._classes = classes
+        self._shapes: dict[str, Shape] = {}
+
+    def shape(self, reference: Json, *kinds: str) -> Shape:
+        """The class that the reader means by "module:qualname", if it is of one of these kinds.
+
+        Raises UnsafeValueError when the reader named no such class: a name from a jail never imports anything.
+        """
+        name = expect.text(reference)
+        found = self._shapes.get(name)
+        if found is None:
+            found = self._shapes[name] = self._look_up(name)
+        if found.kind not in kinds:
+            expect.malformed(f"class {found.name} is rebuilt in another way")
+        return found
+
+    def _look_up(self, name: str) -> Shape:
+        if not name.isprintable():
+            expect.malformed("the name of a class is not printable")
+        cls = self._classes.get(name)
+        if cls is None:
+            raise UnsafeValueError(name.replace(":", ".").removeprefix("builtins."))
+        return shape_of(cls)
+
+
+_TEXT_PER_STEP = 16  # hexadecimal digits, or characters, that cost about as much as one child
+
+
+class Weights:
+    """Per node: how many steps a walk to the bottom of it takes, and how deep it goes."""
+
+    def __init__(self, count: int, limits: Limits) -> None:
+        self._steps = [1] * count
+        self._depths = [1] * count
+        self._left = limits.walk
+        self._ceiling = limits.walk + 1  # beyond it nothing is allowed, so nothing needs counting
+        self._deepest = limits.depth
+
+    def record_leaf(self, index: int, meta: Json, runs: Runs) -> None:
+        """Note a completed node that has no references, or that no walk goes through."""
+        own = len(meta) // _TEXT_PER_STEP if type(meta) is str else 0
+        self._steps[index] = 1 + own + sum(map(len, runs))
+
+    def record(self, index: int, meta: Json, runs: Runs, references: References) -> None:
+        """Note a completed node."""
+        self.record_leaf(index, meta, runs)
+        children = [r for run in references for r in run]
+        steps = self._steps[index] + sum([self._steps[r] for r in children])
+        self._steps[index] = min(steps, self._ceiling)
+        self._depths[index] = 1 + max([self._depths[r] for r in children])
+
+    def record_unknown(self, index: int) -> None:
+        """Note a node in a cycle. It can be neither walked nor hashed: nobody knows for how long."""
+        self._steps[index] = self._ceiling
+        self._depths[index] = self._ceiling
+
+    def spend_walk(self, run: list[object], references: Sequence[int]) -> None:
+        """Allow one walk over these children, to the bottom. Raises MalformedValueError when it is too much."""
+        self._spend(len(run) + sum([self._steps[r] for r in references]))
+
+    def spend_hashing(self, run: list[object], references: Sequence[int]) -> None:
+        """Allow these children to become keys of one dict or set. Hashes them.
+
+        Raises MalformedValueError when that takes too long, nests too deep, or the hashes collide too often.
+        """
+        self.spend_walk(run, references)
+        if not references:
+            return  # inline scalars: text is hashed with a secret, numbers collide a hundred times at most
+        self.check_depth(references)
+        self._spend(_comparisons(run) * max([self._steps[r] for r in references]))
+
+    def check_depth(self, references: Sequence[int]) -> None:
+        if max([self._depths[r] for r in references], default=0) > self._deepest:
+            expect.malformed(
+                f"a key, an array of objects or a defaultdict nests more than {self._deepest} deep"
+            )
+
+    def _spend(self, steps: int) -> None:
+        self._left -= steps
+        if self._left < 0:
+            expect.malformed("it takes too many steps to rebuild")
+
+
+def _comparisons(keys: list[object]) -> int:
+    """How many pairs of keys have equal hashes."""
+    hashes = Counter(map(hash, keys))
+    if len(hashes) == len(keys):
+        return 0
+    return sum(count * count for count in hashes.values()) - len(keys)
+
 
 _NO_CLASSES: Mapping[str, type] = MappingProxyType({})
 _LONGEST_INTEGER = 20  # characters of the longest 64-bit number
@@ -76,7 +178,7 @@ def _decode(header: bytes, region: Buffer, classes: Mapping[str, type], limits: 
     if memoryview(region).nbytes > limits.region_bytes:
         expect.malformed(f"more than {limits.region_bytes} bytes of buffers")
     reader = RegionReader(region)
-    table = _Table(expect.items(nodes), Source(reader, classes, limits))
+    table = _Table(expect.items(nodes), NodeSource(reader, classes, limits))
     value = table.rebuild(root)
     reader.finish()
     return value
@@ -109,7 +211,7 @@ def _bounded(error: Exception) -> str:
 class _Table:
     """The nodes, what has become of each, and who waits for whom."""
 
-    def __init__(self, nodes: list[Json], source: Source) -> None:
+    def __init__(self, nodes: list[Json], source: NodeSource) -> None:
         if len(nodes) > source.limits.nodes:
             expect.malformed(f"more than {source.limits.nodes} nodes")
         self._source = source
@@ -146,7 +248,7 @@ class _Table:
         references = [self._scan(run) for run in node[2:]]
         self._references.append(references if any(references) else _LEAF)
         if isinstance(kind, Mutable):
-            self._values[index] = kind.shell(Parts(source=self._source, meta=node[1], runs=[]))
+            self._values[index] = kind.shell(NodeParts(source=self._source, meta=node[1], runs=[]))
             self._states[index] = _SHELL
 
     def _scan(self, run: Json) -> Sequence[int]:
@@ -205,7 +307,7 @@ class _Table:
             self._weights.spend_hashing(runs[position], references[position])
         if kind.frail:
             self._weights.check_depth([r for run in references for r in run])
-        parts = Parts(source=self._source, meta=meta, runs=runs)
+        parts = NodeParts(source=self._source, meta=meta, runs=runs)
         if isinstance(kind, Immutable):
             self._values[index] = kind.build(parts)
         else:
@@ -238,3 +340,35 @@ class _Table:
         numbers: array[int] | array[float] = array(expect.choice(code, ("q", "d")))
         numbers.frombytes(self._source.region.take(where))
         return [*numbers]
+
+
+def class_table(classes: Iterable[type]) -> dict[str, type]:
+    """Classes by the name that both sides of the wall use for them. Of two with one name the later counts.
+
+    Raises UsageError for what is not a class.
+    """
+    table: dict[str, type] = {}
+    for cls in classes:
+        if not isinstance(cls, type):
+            raise UsageError(f"classes=[...] takes classes, not {class_name(type(cls))}")
+        table[class_reference(cls)] = cls
+    return table
+
+
+def load(
+    header: bytes,
+    region: Buffer = b"",
+    *,
+    classes: Iterable[type] | Mapping[str, type] = (),
+    limits: Limits = DEFAULT_LIMITS,
+) -> object:
+    """Rebuild a value that a jail encoded. Nothing is unpickled, imported or looked up by a name from the jail.
+
+    region: the mapped memory that came along; private and writable, arrays use it in place.
+    classes: whose instances may be rebuilt, or a table made by `class_table`.
+
+    Raises UnsafeValueError when the value holds an instance of another class, MalformedValueError when the bytes
+    are not an encoded value.
+    """
+    table = classes if isinstance(classes, Mapping) else class_table(classes)
+    return decode(header, region, classes=table, limits=limits)

@@ -8,10 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.sealed import Buffer
+from cenote_security.sealed_memory import Buffer
 from cenote_security.values.kinds import fallback, writers
-from cenote_security.values.limits import DEFAULT_LIMITS, Limits
-from cenote_security.values.node import VERSION, Foreign, Json, Node
+from cenote_security.values.node import DEFAULT_LIMITS, VERSION, Foreign, Json, Limits, Node
 from cenote_security.values.region import RegionWriter
 from cenote_security.values.shapes import Shape, class_name, shape_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from cenote_security.errors import MalformedValueError
-from cenote_security.values.node import Foreign, Json, Parts
+from cenote_security.values.node import Foreign, Json, NodeParts
 
 MAX_NAME = 1000
 """Characters of a name: of a class, a field, a zone. Longer ones are an attack on whoever prints them."""
@@ -62,7 +62,7 @@ def names(value: Json) -> list[str]:
     return found
 
 
-def children(parts: Parts, count: int) -> list[Foreign]:
+def children(parts: NodeParts, count: int) -> list[Foreign]:
     """The children in the first run, when there are `count` of them."""
     found: list[Foreign] = parts.runs[0]
     return found if len(found) == count else malformed(f"expected {count} children")

@@ -1,20 +1,55 @@
-"""Instances of classes that the reader named: enum members, named tuples, dataclasses, plain objects, models."""
+"""Instances of classes that the reader named: enum members, named tuples, dataclasses, plain objects, models.
+
+Exceptions are plain data: a class named by a jail is never raised, nor even looked up, outside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cached_property
 from types import FunctionType
 from typing import TYPE_CHECKING
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.values import exceptions, expect, models
-from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, Parts
-from cenote_security.values.shapes import Shape
+from cenote_security.values import expect
+from cenote_security.values.libraries import pydantic
+from cenote_security.values.node import Foreign, Immutable, Kind, Mutable, Node, NodeParts
+from cenote_security.values.shapes import Shape, class_name
 
 if TYPE_CHECKING:
     from cenote_security.values.encoder import Encoder
+
+
+_LONGEST_MESSAGE = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExceptionRecord:
+    """What an exception object becomes when it leaves its jail: a name and a text, nothing to raise.
+
+    type: qualified class name, without `builtins.`. message: its text, cut at 10,000 characters.
+    """
+
+    type: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.type}: {self.message}" if self.message else self.type
+
+
+def write_exception(_encoder: Encoder, value: Foreign) -> Node:
+    return ["exception", [class_name(type(value))[: expect.MAX_NAME], str(value)[:_LONGEST_MESSAGE]]]
+
+
+def _build_exception(parts: NodeParts) -> ExceptionRecord:
+    name, message = expect.items(parts.meta, 2)
+    return ExceptionRecord(type=expect.text(name), message=expect.text(message, _LONGEST_MESSAGE))
+
+
+EXCEPTION_KINDS: dict[str, Kind] = {"exception": Immutable(build=_build_exception, runs=0)}
+
 
 _FLAG_BITS = 64  # a larger value makes Flag walk over its bits for long
 _METHODS = (FunctionType, property, classmethod, staticmethod)
@@ -28,7 +63,7 @@ def write(encoder: Encoder, value: object) -> Node:
     Raises UnsafeValueError when its class is not one that can be taken apart without running its code.
     """
     if issubclass(type(value), BaseException):
-        return exceptions.write(encoder, value)
+        return write_exception(encoder, value)
     shape = encoder.shape(type(value))
     match shape.kind:
         case "enum" | "flag":
@@ -36,7 +71,7 @@ def write(encoder: Encoder, value: object) -> Node:
         case "tuple":
             return _write_tuple(encoder, value, shape)
         case "model":
-            return models.write(encoder, value, shape)
+            return pydantic.write(encoder, value, shape)
         case "data" | "plain":
             return _write_instance(encoder, value, shape)
 
@@ -48,7 +83,7 @@ def _write_member(value: Foreign, shape: Shape) -> Node:
     return ["flag", [shape.reference, int(value.value)]]
 
 
-def _build_member(parts: Parts) -> object:
+def _build_member(parts: NodeParts) -> object:
     reference, name = expect.items(parts.meta, 2)
     shape = parts.source.shape(reference, "enum", "flag")
     members: Mapping[str, object] = shape.cls.__members__  # type: ignore[attr-defined]
@@ -56,7 +91,7 @@ def _build_member(parts: Parts) -> object:
     return expect.malformed(f"{shape.name} has no such member") if found is None else found
 
 
-def _build_flag(parts: Parts) -> object:
+def _build_flag(parts: NodeParts) -> object:
     reference, value = expect.items(parts.meta, 2)
     shape = parts.source.shape(reference, "flag")
     return shape.cls(expect.integer(value, -(2**_FLAG_BITS), 2**_FLAG_BITS))
@@ -68,7 +103,7 @@ def _write_tuple(encoder: Encoder, value: Foreign, shape: Shape) -> Node:
     return ["named", shape.reference, encoder.run(list(tuple.__iter__(value)))]
 
 
-def _build_tuple(parts: Parts) -> object:
+def _build_tuple(parts: NodeParts) -> object:
     shape = parts.source.shape(parts.meta, "tuple")
     if len(parts.runs[0]) != len(shape.fields):
         expect.malformed(f"{shape.name} has {len(shape.fields)} fields")
@@ -110,7 +145,7 @@ def _is_cached(cls: type, name: str) -> bool:
     return isinstance(getattr(cls, name, None), cached_property)
 
 
-def _instance_shell(parts: Parts) -> object:
+def _instance_shell(parts: NodeParts) -> object:
     reference, _names = expect.items(parts.meta, 2)
     shape = parts.source.shape(reference, "data", "plain")
     try:
@@ -119,7 +154,7 @@ def _instance_shell(parts: Parts) -> object:
         raise UnsafeValueError(shape.name, "its instances are not made by Python code alone") from None
 
 
-def _fill_instance(shell: object, parts: Parts) -> None:
+def _fill_instance(shell: object, parts: NodeParts) -> None:
     reference, raw_names = expect.items(parts.meta, 2)
     shape = parts.source.shape(reference, "data", "plain")
     names = expect.names(raw_names)
@@ -158,6 +193,6 @@ KINDS: dict[str, Kind] = {
     "flag": Immutable(build=_build_flag, runs=0),
     "named": Immutable(build=_build_tuple),
     "instance": Mutable(shell=_instance_shell, fill=_fill_instance),
-    **exceptions.KINDS,
-    **models.KINDS,
+    **EXCEPTION_KINDS,
+    **pydantic.KINDS,
 }

@@ -4,19 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from cenote_security.values import (
-    arrays,
-    arrow,
-    containers,
-    frames,
-    indexes,
-    instances,
-    pandas_arrays,
-    pandas_scalars,
-    polars_frames,
-    scalars,
-    times,
-)
+from cenote_security.values import containers, instances, scalars
+from cenote_security.values import scalars as times
+from cenote_security.values.libraries import arrow, numpy, pandas_arrays, pandas_frames, polars
+from cenote_security.values.libraries import pandas_arrays as pandas_scalars
 from cenote_security.values.node import Kind, Node, Write
 
 if TYPE_CHECKING:
@@ -25,15 +16,15 @@ if TYPE_CHECKING:
 KINDS: dict[str, Kind] = {
     **containers.KINDS,
     **scalars.KINDS,
-    **times.KINDS,
+    **times.TIME_KINDS,
     **instances.KINDS,
-    **arrays.KINDS,
+    **numpy.KINDS,
     **arrow.KINDS,
-    **pandas_scalars.KINDS,
-    **pandas_arrays.KINDS,
-    **indexes.KINDS,
-    **frames.KINDS,
-    **polars_frames.KINDS,
+    **pandas_scalars.SCALAR_KINDS,
+    **pandas_arrays.ARRAY_KINDS,
+    **pandas_frames.INDEX_KINDS,
+    **pandas_frames.FRAME_KINDS,
+    **polars.KINDS,
 }
 
 
@@ -42,20 +33,20 @@ def writers() -> dict[type, Write]:
     return {
         **containers.WRITERS,
         **scalars.WRITERS,
-        **times.WRITERS,
-        **arrays.writers(),
+        **times.TIME_WRITERS,
+        **numpy.writers(),
         **arrow.writers(),
-        **pandas_scalars.writers(),
-        **indexes.writers(),
-        **frames.writers(),
-        **polars_frames.writers(),
+        **pandas_scalars.scalar_writers(),
+        **pandas_frames.index_writers(),
+        **pandas_frames.frame_writers(),
+        **polars.writers(),
     }
 
 
 def fallback(encoder: Encoder, value: object) -> Node:
     """The node of an object whose exact class nobody claimed: of a family of classes, or of the user's own."""
-    if arrays.is_scalar(value):
-        return arrays.write_scalar(encoder, value)
+    if numpy.is_scalar(value):
+        return numpy.write_scalar(encoder, value)
     if pandas_arrays.is_array(value):
         return pandas_arrays.write_array(encoder, value)
     if arrow.is_array(value):

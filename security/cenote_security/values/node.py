@@ -1,4 +1,4 @@
-"""The vocabulary of the encoding: what a header is made of, and how one kind of node is rebuilt.
+"""The vocabulary of the encoding: what a header is made of, how one kind of node is rebuilt, and how large it may be.
 
 A header is JSON text: `[version, child, [node, ...]]`.
 
@@ -16,8 +16,40 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cenote_security.values.decoder import NodeSource
     from cenote_security.values.encoder import Encoder
-    from cenote_security.values.source import Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds on one encoded value. Both sides check them; only the decoder's check protects anybody.
+
+    header_bytes: JSON text. Rebuilding needs up to 25 times as much memory for lists, 75 times for empty deques.
+    brackets: opening brackets in the header, counted before it is parsed: each may become a list.
+    nodes: objects that are not inline scalars.
+    region_bytes: buffers: arrays, long text, bytes.
+    integer_digits: hexadecimal digits of one integer.
+    item_bytes: size of one element of an array (a structure, a fixed-width string).
+    empty_extent: product of the dimensions of an array that takes no bytes. Nothing else bounds them.
+    walk: steps that hashing, comparing and validating may take in total. A tuple of shared tuples can be
+        short to write and take 2**100 steps to hash.
+    depth: nesting of what is hashed, and of what is freed, by recursion in C without a check: tuples used as
+        keys; arrays of objects and defaultdicts. Nothing else has a limit of depth.
+    """
+
+    header_bytes: int = 64 * 2**20
+    brackets: int = 6_000_000
+    nodes: int = 1_500_000
+    region_bytes: int = 64 * 2**30
+    integer_digits: int = 2**18
+    item_bytes: int = 16 * 2**20
+    empty_extent: int = 2**20
+    walk: int = 2**25
+    depth: int = 100
+
+
+DEFAULT_LIMITS = Limits()
+
 
 VERSION = 1
 
@@ -41,13 +73,13 @@ Write = Callable[["Encoder", Foreign], Node]
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class NodeParts:
     """What a node is rebuilt from. (Not frozen only because a frozen one takes three times as long to make.)
 
     source: buffers, classes, limits. meta: as a jail wrote it. runs: the children; empty for shells.
     """
 
-    source: Source
+    source: NodeSource
     meta: Json
     runs: Runs
 
@@ -76,15 +108,15 @@ class _AnyKind:
 class Immutable(_AnyKind):
     """A kind of node whose object exists only when all its children do."""
 
-    build: Callable[[Parts], object]
+    build: Callable[[NodeParts], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutable(_AnyKind):
     """A kind of node whose object is made empty first and filled later, so that it can be part of a cycle."""
 
-    shell: Callable[[Parts], object]
-    fill: Callable[[Foreign, Parts], None]
+    shell: Callable[[NodeParts], object]
+    fill: Callable[[Foreign, NodeParts], None]
 
 
 Kind = Immutable | Mutable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cenote_security.errors import UnsafeValueError
-from cenote_security.sealed import Buffer, aligned
+from cenote_security.sealed_memory import Buffer, aligned
 from cenote_security.values import expect
 from cenote_security.values.node import Json
 

@@ -1,7 +1,11 @@
-"""An isolation level: what a zygote and the processes of a jail do at each stage to put up its walls."""
+"""An isolation level: what a zygote and the processes of a jail do at each stage to put up its walls.
+
+A wall that cannot be built raises a WallError: which step failed, and what the kernel said.
+"""
 
 from __future__ import annotations
 
+import errno
 import socket
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -9,14 +13,52 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cenote_security.policy import Mount, SandboxPolicy
-from cenote_security.walls.wall import WallError
+
+
+class WallError(Exception):
+    """One step of building a jail failed; the jail was not started.
+
+    step: what was being done, such as `unshare namespaces`. code: the errno, 0 when there was none.
+    detail: the kernel's words and the call.
+    """
+
+    def __init__(self, step: str, code: int, detail: str) -> None:
+        super().__init__(step, code, detail)
+        self.step = step
+        self.code = code
+        self.detail = detail
+
+    def __str__(self) -> str:
+        name = f" [{errno.errorcode.get(self.code, self.code)}]" if self.code else ""
+        return f"{self.step}: {self.detail}{name}"
+
+
+class building:
+    """Turn an OSError inside a `with` block into a WallError that names the step.
+
+    A plain class: a generator based context manager runs through enough of contextlib to cost each jail some pages.
+    """
+
+    __slots__ = ("_step",)
+
+    def __init__(self, step: str) -> None:
+        self._step = step
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            where = f" ({error.filename})" if error.filename else ""
+            raise WallError(self._step, error.errno or 0, f"{error.strerror or error}{where}") from error
+
 
 LevelName = Literal["strict", "landlock", "gvisor", "none"]
 """An isolation that is in force, as opposed to one asked for, which may be `auto`."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowance:
+class JailAllowance:
     """What one jail may use. number: unique per zygote.
 
     seat: a small number that no other living jail of the zygote has; see UserIds. memory: bytes, with those that it
@@ -72,7 +114,7 @@ class Level(ABC):
         """Where a jail will live. Pure."""
 
     @abstractmethod
-    def enter(self, allowance: Allowance) -> None:
+    def enter(self, allowance: JailAllowance) -> None:
         """In a process forked from the zygote, before it forks the warden."""
 
     def listen(self) -> socket.socket:
@@ -82,10 +124,10 @@ class Level(ABC):
         )
 
     @abstractmethod
-    def settle(self, allowance: Allowance) -> None:
+    def settle(self, allowance: JailAllowance) -> None:
         """In the warden: make the jail's folders, set its limits, stand in the working directory."""
 
-    def command(self, _allowance: Allowance, _module: str, _environment: Mapping[str, str]) -> list[str]:
+    def command(self, _allowance: JailAllowance, _module: str, _environment: Mapping[str, str]) -> list[str]:
         """After `settle`: the command line that becomes the jail, where that has a kernel of its own.
 
         In it a fresh interpreter calls `run()` of a module, with the standard streams of the process that becomes it.

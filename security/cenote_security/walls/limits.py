@@ -1,14 +1,15 @@
-"""Per-process limits of a jail. What they cannot bound (memory files, many small processes) is said in each line.
+"""What a jail's processes start with: their resource limits, and their environment variables.
 
-A limit on the whole jail belongs to a control group or to whoever watches the tree from outside; it can be
-added beside these without touching them.
+What limits per process cannot bound (memory files, many small processes) is said in each line. A limit on the whole
+jail belongs to a control group or to the watchdog outside; it can be added beside these without touching them. The
+environment has nothing of the client's, and sizes the thread pools of libraries by the policy.
 """
 
 from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -110,3 +111,66 @@ def tasks_of(uid: int, proc: Path = Path("/proc")) -> int:
             if int(fields["Uid"].split()[0]) == uid:
                 total += int(fields["Threads"])
     return total
+
+
+# Each library reads its own; none of them asks the others.
+_POOL_SIZES: Final = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "LOKY_MAX_CPU_COUNT",
+    "PYTHON_CPU_COUNT",
+)
+
+SINGLE_THREADED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_POOL_SIZES, "1"),
+    # Arrow's allocator starts a thread at import; a process that forks must have one thread.
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    # OpenBLAS has its threads spin after each product, for 2 to the power of this in cycles. For the 25 ms that this
+    # takes by default nobody can tell whose they are, so no copy of the process could be made.
+    "OPENBLAS_THREAD_TIMEOUT": "22",
+    # Its other allocator reserves a gibibyte as if it were used, which counts against the memory limit.
+    "MIMALLOC_ARENA_EAGER_COMMIT": "0",
+}
+"""What a process sets before it imports modules in order to fork afterwards."""
+
+
+_NO_INSTALLS: Final[Mapping[str, str]] = {
+    # pip would ask for ten seconds, and then not say that there is no network; now it names this "index" at once.
+    "PIP_INDEX_URL": "https://this-runtime-has-no-network.invalid/simple",
+    "PIP_RETRIES": "0",
+    "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+}
+
+
+def jail_environment(
+    *, workdir: str, temporary: str, programs: str, whole_cpus: int, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """All environment variables of a jail. `extra`, the policy's, wins.
+
+    whole_cpus: how many the policy lets libraries assume.
+    programs: the folder of the interpreter, first on the path: a cell that starts `python` means the one it is in,
+    with what is installed there, and not the system's, which may not even be.
+    """
+    pools = dict.fromkeys(_POOL_SIZES, str(whole_cpus))
+    return {
+        "PATH": f"{programs}:/usr/local/bin:/usr/bin:/bin",
+        "HOME": workdir,
+        "USER": "cave",
+        "LOGNAME": "cave",
+        "LANG": "C.UTF-8",
+        "TMPDIR": temporary,
+        "XDG_CACHE_HOME": f"{temporary}/.cache",
+        "MPLCONFIGDIR": f"{temporary}/.matplotlib",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        **_NO_INSTALLS,
+        **SINGLE_THREADED,
+        **pools,
+        **extra,
+    }

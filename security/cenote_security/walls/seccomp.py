@@ -17,8 +17,8 @@ from __future__ import annotations
 import errno
 from typing import Final, Literal, get_args
 
-from cenote_security.walls import bpf
-from cenote_security.walls.syscalls import HIGHEST, Machine, lookup
+from cenote_security.walls.kernel import bpf
+from cenote_security.walls.kernel.syscalls import HIGHEST, Machine, lookup
 
 FilterLevel = Literal["strict", "landlock"]
 

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 
-from cenote_worker.settings import WorkerSettings
+from cenote_worker.process.worker_settings import WorkerSettings
 
 
 def main(frames: int, settings: WorkerSettings) -> None:

@@ -11,11 +11,10 @@ from typing import Final
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.printable import printable
 from cenote_worker.checkpoints.manifest import Manifest
-from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
-from cenote_worker.checkpoints.state import State, Unkept
-from cenote_worker.state_index import Indexed, from_message
-from cenote_worker.trace import key_of
-from cenote_worker.trace import name as location_of
+from cenote_worker.checkpoints.state import NOTHING_REBUILT, Rebuild, State, Unkept
+from cenote_worker.execution.state_index import Indexed, from_message
+from cenote_worker.execution.trace import key_of
+from cenote_worker.execution.trace import name as location_of
 
 _LONGEST: Final = 300
 """Characters of a name or a reason."""

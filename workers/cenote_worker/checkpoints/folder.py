@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from cenote_security.sealed import Buffer
+from cenote_security.sealed_memory import Buffer
 
 
 class NumberTakenError(Exception):

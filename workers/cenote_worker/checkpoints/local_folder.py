@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from cenote_security.sealed import Buffer
+from cenote_security.sealed_memory import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
-from cenote_worker.file_systems import kind_of
+from cenote_worker.process.file_systems import kind_of
 
 SUFFIX = ".checkpoint"
 _LOCK = "writer"

@@ -19,9 +19,18 @@ from google.protobuf.message import DecodeError
 from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild, from_message, to_message
-from cenote_worker.checkpoints.state import Part, State, Unkept, parse_state, stored_part
-from cenote_worker.chunks import DIGEST, digest
+from cenote_worker.checkpoints.state import (
+    NOTHING_REBUILT,
+    Rebuild,
+    State,
+    StoredPart,
+    Unkept,
+    parse_state,
+    rebuild_from_message,
+    rebuild_to_message,
+    stored_part,
+)
+from cenote_worker.transport.chunks import DIGEST, digest
 
 VERSION: Final = 1
 """Of the format. One that is not known is refused; an older one will be read by what is added here then."""
@@ -55,7 +64,7 @@ class NewerManifest(MalformedManifest):
 
 
 @dataclass(frozen=True, slots=True)
-class Location:
+class ChunkLocation:
     """Where a chunk lies. file: number of a checkpoint. stored: bytes there. coding: RAW or ZLIB."""
 
     file: int
@@ -90,10 +99,10 @@ class Manifest:
     label: str
     made: float
     state: State
-    chunks: Mapping[bytes, Location]
+    chunks: Mapping[bytes, ChunkLocation]
     dealings: Dealings = NO_DEALINGS
     rebuild: Rebuild = NOTHING_REBUILT
-    record: Part | None = None
+    record: StoredPart | None = None
     """Of the steps that led to the state, where any of them may have to be run again."""
     whole: bool = False
     """Whether it is all of the state after the step that its dealings name as its head."""
@@ -138,7 +147,7 @@ def encode(manifest: Manifest) -> bytes:
         ],
         offers=manifest.dealings.offers,
         head=manifest.dealings.head,
-        rebuild=to_message(manifest.rebuild),
+        rebuild=rebuild_to_message(manifest.rebuild),
         record=manifest.record.to_message() if manifest.record is not None else None,
         whole=manifest.whole,
         environment=manifest.environment,
@@ -178,7 +187,7 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
         size > MAX_STORED for size in table.stored
     ):
         raise MalformedManifest("a chunk is in no place that is named")
-    places = (Location(table.files[row[0]], *row[1:]) for row in zip(*columns, strict=True))
+    places = (ChunkLocation(table.files[row[0]], *row[1:]) for row in zip(*columns, strict=True))
     return Manifest(
         number=message.number,
         parent=message.parent,
@@ -192,20 +201,20 @@ def _manifest(message: checkpoint_pb2.Manifest) -> Manifest:
             offers=tuple(message.offers),
             head=message.head,
         ),
-        rebuild=from_message(message.rebuild),
+        rebuild=rebuild_from_message(message.rebuild),
         record=record,
         whole=message.whole,
         environment=message.environment,
     )
 
 
-def _digests(state: State, record: Part | None) -> list[bytes]:
+def _digests(state: State, record: StoredPart | None) -> list[bytes]:
     """Of all chunks, in the order of their table."""
     recorded = (digest for digest, _ in record.chunks()) if record is not None else ()
     return list(dict.fromkeys((*state.lengths, *recorded)))
 
 
-def _table(locations: list[Location]) -> checkpoint_pb2.ChunkTable:
+def _table(locations: list[ChunkLocation]) -> checkpoint_pb2.ChunkTable:
     files = {number: index for index, number in enumerate(sorted({place.file for place in locations}))}
     return checkpoint_pb2.ChunkTable(
         files=files,

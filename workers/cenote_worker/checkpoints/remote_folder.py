@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, Protocol
 
 from cenote_security.printable import printable
-from cenote_security.sealed import Buffer
+from cenote_security.sealed_memory import Buffer
 from cenote_worker.checkpoints.folder import NumberTakenError
 
 _SUFFIX = ".checkpoint"

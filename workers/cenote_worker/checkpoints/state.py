@@ -1,20 +1,22 @@
 """A stored state: frozen values made of what a jail says of its own, or of what a store holds.
 
 Either may be wrong or hostile. What is parsed here is bounded and fits together; what the bytes of a group mean is
-for the jail to find out that loads them.
+for the jail to find out that loads them. Variables that cannot be stored by value come back by a rebuild: the steps
+that made them are run again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
+from cenote_proto.scalars import make
 from cenote_proto.v1 import checkpoint_pb2
 from cenote_security.errors import ProtocolViolation
 from cenote_security.printable import printable
-from cenote_worker.chunks import DIGEST, chunk_count, chunk_length, split_digests
-from cenote_worker.trace import Location, key_of, kind_of
+from cenote_worker.execution.trace import Location, key_of, kind_of
+from cenote_worker.transport.chunks import DIGEST, chunk_count, chunk_length, split_digests
 
 MAX_THINGS: Final = 100_000
 """Groups, names, files and modules of one state, each: ten times what a busy notebook has."""
@@ -36,7 +38,7 @@ MAX_PATH: Final = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StoredPart:
     """So many bytes, in chunks of these digests."""
 
     size: int
@@ -56,7 +58,7 @@ class Group:
     """Variables that can only be kept as a whole, and the parts of their pickle."""
 
     names: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[StoredPart, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ class StoredFile:
     """One entry of the working directory. kind: one of StoredFile.Kind of the message."""
 
     message: checkpoint_pb2.StoredFile
-    content: Part | None
+    content: StoredPart | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,7 @@ class State:
     lengths: Mapping[bytes, int]
     """Of every chunk, by digest, in the order in which parts first name it."""
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[StoredPart]:
         """Every part, in the order that a chunk table follows."""
         for group in self.groups:
             yield from group.parts
@@ -148,7 +150,7 @@ def index_for(
     return found
 
 
-def _measure(part: Part, lengths: dict[bytes, int]) -> None:
+def _measure(part: StoredPart, lengths: dict[bytes, int]) -> None:
     for digest, length in part.chunks():
         if lengths.setdefault(digest, length) != length:
             raise ProtocolViolation("one chunk of a state has two lengths")
@@ -174,7 +176,7 @@ def _check_size(state: State, limit: int) -> None:
         raise ProtocolViolation(f"a state of more than {limit} bytes")
 
 
-_AsPart = Callable[[checkpoint_pb2.StoredPart], Part]
+_AsPart = Callable[[checkpoint_pb2.StoredPart], StoredPart]
 
 
 def _group(message: checkpoint_pb2.StoredGroup, part: _AsPart) -> Group:
@@ -183,15 +185,15 @@ def _group(message: checkpoint_pb2.StoredGroup, part: _AsPart) -> Group:
     return Group(tuple(message.names), tuple(map(part, message.parts)))
 
 
-def _whole(message: checkpoint_pb2.StoredPart) -> Part:
-    return Part(message.size, b"")
+def _whole(message: checkpoint_pb2.StoredPart) -> StoredPart:
+    return StoredPart(message.size, b"")
 
 
-def stored_part(message: checkpoint_pb2.StoredPart) -> Part:
+def stored_part(message: checkpoint_pb2.StoredPart) -> StoredPart:
     """One that is cut into chunks. Raises ProtocolViolation."""
     if len(message.digests) != DIGEST * chunk_count(message.size):
         raise ProtocolViolation("a part with more or fewer chunks than its size needs")
-    return Part(message.size, message.digests)
+    return StoredPart(message.size, message.digests)
 
 
 def _file(message: checkpoint_pb2.StoredFile, part: _AsPart) -> StoredFile:
@@ -203,3 +205,61 @@ def _file(message: checkpoint_pb2.StoredFile, part: _AsPart) -> StoredFile:
 
 def _unkept(message: checkpoint_pb2.UnkeptThing) -> Unkept:
     return Unkept(printable(message.name[:MAX_TEXT]), printable(message.reason[:MAX_TEXT]), message.step)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rebuild:
+    """names: of variables, those among them that could be kept by value too: they share objects with others.
+
+    steps: in the order in which they are run. given: locations of which they find what is stored; what else they
+    read, earlier ones of them have written, or it is as in a fresh runtime. refused: why others do not come back.
+    """
+
+    names: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
+    given: frozenset[Location] = frozenset()
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def given_of(self, kind: str) -> frozenset[str]:
+        """Names, paths or states. kind: as `kind_of` has it."""
+        return frozenset(key_of(each) for each in self.given if kind_of(each) == kind)
+
+    def given_groups(self, groups: Sequence[Group]) -> list[int]:
+        """Places of those that the steps find: all of a group, or none."""
+        names = self.given_of("name")
+        return [place for place, group in enumerate(groups) if not names.isdisjoint(group.names)]
+
+    def given_files(self, files: Sequence[StoredFile]) -> list[int]:
+        """Places of those that the steps find, and of the folders that these lie in."""
+        paths = self.given_of("file")
+        return [place for place, file in enumerate(files) if "." in paths or _is_on_the_way(file, paths)]
+
+
+def _is_on_the_way(file: StoredFile, paths: Collection[str]) -> bool:
+    """Whether it is one of these, or a folder that one lies in."""
+    path = file.message.path.decode("utf-8", "surrogateescape")
+    return path in paths or (file.content is None and any(each.startswith(f"{path}/") for each in paths))
+
+
+NOTHING_REBUILT: Final = Rebuild()
+
+
+def rebuild_to_message(rebuild: Rebuild) -> checkpoint_pb2.Rebuild:
+    message = make(
+        checkpoint_pb2.Rebuild, names=rebuild.names, steps=rebuild.steps, given=sorted(rebuild.given)
+    )
+    for name, reason in rebuild.refused.items():
+        make(message.refused.add, name=name, reason=reason[:MAX_TEXT])
+    return message
+
+
+def rebuild_from_message(message: checkpoint_pb2.Rebuild) -> Rebuild:
+    """Raises ProtocolViolation."""
+    if any(len(part) > MAX_THINGS for part in (message.names, message.steps, message.given, message.refused)):
+        raise ProtocolViolation("a rebuild of more than a state can have")
+    return Rebuild(
+        names=tuple(message.names),
+        steps=tuple(message.steps),
+        given=frozenset(map(Location, message.given)),
+        refused={thing.name: thing.reason for thing in message.refused},
+    )

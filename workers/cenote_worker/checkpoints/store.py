@@ -24,7 +24,7 @@ from cenote_worker.checkpoints.manifest import (
     decode,
     manifest_length,
 )
-from cenote_worker.file_systems import check_path
+from cenote_worker.process.file_systems import check_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The one writer of a runtime's checkpoints."""
+"""The one writer of a runtime's checkpoints, and the removal of those that are not needed, beside readers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,55 @@ import zlib
 from typing import Final
 
 from cenote_worker.checkpoints.errors import StoreBusyError, StoreFailedError, StoreTakenError
-from cenote_worker.checkpoints.folder import DraftFile, NumberTakenError
-from cenote_worker.checkpoints.manifest import NO_DEALINGS, RAW, ZLIB, Dealings, Location, Manifest, encode
-from cenote_worker.checkpoints.rebuild import NOTHING_REBUILT, Rebuild
-from cenote_worker.checkpoints.state import Part, State
-from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures
-from cenote_worker.checkpoints.sweep import sweep
-from cenote_worker.chunks import CHUNK, cut, digest
+from cenote_worker.checkpoints.folder import DraftFile, Folder, NumberTakenError
+from cenote_worker.checkpoints.manifest import (
+    NO_DEALINGS,
+    RAW,
+    ZLIB,
+    ChunkLocation,
+    Dealings,
+    MalformedManifest,
+    Manifest,
+    NewerManifest,
+    encode,
+)
+from cenote_worker.checkpoints.state import NOTHING_REBUILT, Rebuild, State, StoredPart
+from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore, describe, failures, read_manifest
+from cenote_worker.transport.chunks import CHUNK, cut, digest
+
+
+def sweep(folder: Folder, keep: int) -> int:
+    """Keeps the `keep` newest checkpoints, all that have a label, and every file whose chunks one of those needs.
+
+    Returns how many files were deleted. Safe beside the writer: its next checkpoint builds on the newest one, which
+    is always kept, and a file that came after the look is not touched. A damaged file is kept as well: what it held
+    may be wanted from it by other means. With one of a later format nothing is deleted: only a newer version knows
+    which files it needs. Raises OSError.
+    """
+    numbers = folder.numbers()
+    try:
+        found = {number: _manifest(folder, number) for number in numbers}
+    except NewerManifest:
+        return 0
+    manifests = {number: manifest for number, manifest in found.items() if manifest is not None}
+    newest = set(numbers[-max(keep, 1) :])
+    kept = [m for number, m in manifests.items() if number in newest or m.label]
+    needed = set(numbers[-1:]).union(*(manifest.files for manifest in kept))
+    useless = [number for number in manifests if number not in needed]
+    for number in useless:
+        folder.delete(number)
+    return len(useless)
+
+
+def _manifest(folder: Folder, number: int) -> Manifest | None:
+    """None for one that is damaged, or was deleted meanwhile. Raises NewerManifest."""
+    try:
+        return read_manifest(folder, number)
+    except NewerManifest:
+        raise
+    except (MalformedManifest, FileNotFoundError):
+        return None
+
 
 WORTH: Final = 0.8
 """A chunk is stored compressed if that takes less than this share of it. The memory of arrays is never tried: zlib
@@ -46,10 +88,10 @@ class CheckpointWriter:
             self._last = max(self._folder.numbers(), default=0)
         self._fence = fence
         self._parent = base.number if base is not None else 0
-        self.known: dict[bytes, Location] = dict(base.chunks) if base is not None else {}
+        self.known: dict[bytes, ChunkLocation] = dict(base.chunks) if base is not None else {}
         """Where the chunks of the newest checkpoint of this runtime lie."""
 
-    def begin(self) -> Draft:
+    def begin(self) -> CheckpointDraft:
         """The next checkpoint; in full, if the folder was removed meanwhile.
 
         Raises StoreFailedError, StoreBusyError where somebody else has begun that folder anew.
@@ -60,7 +102,7 @@ class CheckpointWriter:
             if not there and not self._folder.was_claimed():
                 self._claim_anew()
             known = {key: place for key, place in self.known.items() if place.file in there}
-            return Draft(self._folder.draft(self._last + 1), self._last + 1, known)
+            return CheckpointDraft(self._folder.draft(self._last + 1), self._last + 1, known)
 
     def _claim_anew(self) -> None:
         self._folder.release()
@@ -70,12 +112,12 @@ class CheckpointWriter:
 
     def publish(
         self,
-        draft: Draft,
+        draft: CheckpointDraft,
         state: State,
         label: str,
         dealings: Dealings = NO_DEALINGS,
         rebuild: Rebuild = NOTHING_REBUILT,
-        record: Part | None = None,
+        record: StoredPart | None = None,
         *,
         whole: bool = False,
         environment: str = "",
@@ -129,10 +171,10 @@ class CheckpointWriter:
         self._folder.release()
 
 
-class Draft:
+class CheckpointDraft:
     """A checkpoint on its way: chunks are put into it, then it is published or discarded."""
 
-    def __init__(self, file: DraftFile, number: int, known: dict[bytes, Location]) -> None:
+    def __init__(self, file: DraftFile, number: int, known: dict[bytes, ChunkLocation]) -> None:
         self.file = file
         self.number = number
         self.places = dict(known)
@@ -147,14 +189,14 @@ class Draft:
             if not dense and chunk.nbytes == CHUNK:
                 self._turn_page()
             self.file.write(stored)
-            self.places[key] = Location(self.number, self._end, len(stored), coding)
+            self.places[key] = ChunkLocation(self.number, self._end, len(stored), coding)
             self._end += len(stored)
         return key
 
-    def add_part(self, data: bytes) -> Part:
+    def add_part(self, data: bytes) -> StoredPart:
         """Writes what is new of it. Raises OSError."""
         view = memoryview(data)
-        return Part(view.nbytes, b"".join([self.add(chunk, dense=True) for chunk in cut(view)]))
+        return StoredPart(view.nbytes, b"".join([self.add(chunk, dense=True) for chunk in cut(view)]))
 
     def _turn_page(self) -> None:
         """Whole chunks of arrays begin on pages, so that a large array can be mapped where it is stored."""
@@ -171,7 +213,7 @@ class Draft:
         self.file.discard()
 
 
-def _digests(part: Part | None) -> list[bytes]:
+def _digests(part: StoredPart | None) -> list[bytes]:
     return [digest for digest, _ in part.chunks()] if part is not None else []
 
 

@@ -10,21 +10,36 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from cenote_security.network import Secret
-from cenote_worker.egress.client_hello import (
+from cenote_worker.egress.addresses import Reach
+from cenote_worker.egress.http_request import (
+    END_OF_HEAD,
+    MAX_HEAD,
+    Plain,
+    Request,
+    Tunnel,
+    parse,
+    parse_inside,
+)
+from cenote_worker.egress.ledger import Decision, EgressLedger
+from cenote_worker.egress.refusal import HttpRefusal
+from cenote_worker.egress.relay import (
+    CHUNK,
+    KERNEL_BUFFER,
+    Mask,
+    ProxyTimeouts,
+    Relay,
+    RelayEnded,
+    Side,
+    Stream,
+)
+from cenote_worker.egress.tls_hello import (
     MAX_BYTES,
     ClientHello,
     UnreadableHello,
     first_hello,
     second_hello,
 )
-from cenote_worker.egress.ledger import Decision, Ledger
-from cenote_worker.egress.patience import Patience
-from cenote_worker.egress.reach import Reach
-from cenote_worker.egress.refusal import Refused
-from cenote_worker.egress.relay import CHUNK, KERNEL_BUFFER, Relay, RelayEnded, Side, Stream
-from cenote_worker.egress.reply import Mask
-from cenote_worker.egress.request import END_OF_HEAD, MAX_HEAD, Plain, Request, Tunnel, parse, parse_inside
-from cenote_worker.egress.tls_end import HostContexts, TlsEnd
+from cenote_worker.egress.tls_termination import HostContexts, TlsEnd
 
 MAX_ADDRESSES: Final = 4
 """Of one name, tried in the resolver's order."""
@@ -35,11 +50,16 @@ _UNRECOGNIZED_NAME: Final = b"\x15\x03\x03\x00\x02\x02\x70"
 """A fatal TLS alert, RFC 6066: the error in the jail says that it was the name."""
 
 
-class Exchange:
+class ProxyExchange:
     """Serves one connection. The order is the safety: list, addresses, dial, name in the handshake, bytes."""
 
     def __init__(
-        self, near: Stream, ledger: Ledger, reach: Reach, patience: Patience, contexts: HostContexts | None
+        self,
+        near: Stream,
+        ledger: EgressLedger,
+        reach: Reach,
+        patience: ProxyTimeouts,
+        contexts: HostContexts | None,
     ) -> None:
         """contexts: of a jail whose policy has credentials."""
         self._near = near
@@ -54,7 +74,7 @@ class Exchange:
         """Until the connection ends. Raises OSError when one of the two sides breaks off."""
         try:
             await self._serve()
-        except Refused as refused:
+        except HttpRefusal as refused:
             self._note(refused.reason)
             await self._answer(refused.answer())
         except UnreadableHello as unreadable:
@@ -70,7 +90,9 @@ class Exchange:
         self._request = request = parse(head)
         secret = self._ledger.allow.credential(request.host, request.port)
         if secret is not None and isinstance(request, Plain):
-            raise Refused(403, f"{request.host} has a credential, which goes over TLS alone: write https://")
+            raise HttpRefusal(
+                403, f"{request.host} has a credential, which goes over TLS alone: write https://"
+            )
         sock = await self._dial(request)
         far = await (Stream.over(sock) if secret is None else self._verified(request.host, sock))
         try:
@@ -90,12 +112,12 @@ class Exchange:
             async with asyncio.timeout(self._patience.head):
                 return await self._near.reader.readuntil(END_OF_HEAD)
         except TimeoutError:
-            raise Refused(408, "the head of the request took too long") from None
+            raise HttpRefusal(408, "the head of the request took too long") from None
         except asyncio.LimitOverrunError:
-            raise Refused(431, f"the head of the request is longer than {MAX_HEAD} bytes") from None
+            raise HttpRefusal(431, f"the head of the request is longer than {MAX_HEAD} bytes") from None
         except asyncio.IncompleteReadError as error:
             if error.partial:
-                raise Refused(400, "the head of the request has no end") from None
+                raise HttpRefusal(400, "the head of the request has no end") from None
             return b""
 
     # -- the way to the server --
@@ -103,21 +125,21 @@ class Exchange:
     async def _dial(self, request: Request) -> socket.socket:
         name = f"{request.host}:{request.port}"
         if not self._ledger.allow.permits(request.host, request.port):
-            raise Refused(403, f"{name} is not on the allow-list of this runtime")
+            raise HttpRefusal(403, f"{name} is not on the allow-list of this runtime")
         if self._ledger.spent:
-            raise Refused(403, "the volume of the network policy is used up")
+            raise HttpRefusal(403, "the volume of the network policy is used up")
         try:
             async with asyncio.timeout(self._patience.dial):
                 return await self._connect(await self._addresses(request.host), request.port)
         except OSError as error:
-            raise Refused(502, f"{name} cannot be reached: {type(error).__name__}") from None
+            raise HttpRefusal(502, f"{name} cannot be reached: {type(error).__name__}") from None
 
     async def _addresses(self, host: str) -> Sequence[str]:
         """What may be dialled. The same addresses are dialled then: the name is not looked up again."""
         found = await self._reach.resolve(host)
         permitted = [address for address in found if self._reach.permits(address)]
         if not permitted:
-            raise Refused(403, f"{host} stands for no public address")
+            raise HttpRefusal(403, f"{host} stands for no public address")
         return permitted[:MAX_ADDRESSES]
 
     async def _connect(self, addresses: Sequence[str], port: int) -> socket.socket:
@@ -147,7 +169,7 @@ class Exchange:
         except OSError as error:
             sock.close()
             why = getattr(error, "verify_message", "") or type(error).__name__
-            raise Refused(502, f"{host} does not show that it is this host: {why}") from None
+            raise HttpRefusal(502, f"{host} does not show that it is this host: {why}") from None
 
     # -- what passes --
 
@@ -176,9 +198,11 @@ class Exchange:
             if not head:
                 return
             inside = parse_inside(head, request, secret)
-        except (Refused, TimeoutError) as error:
+        except (HttpRefusal, TimeoutError) as error:
             refused = (
-                error if isinstance(error, Refused) else Refused(408, "the head of the request took too long")
+                error
+                if isinstance(error, HttpRefusal)
+                else HttpRefusal(408, "the head of the request took too long")
             )
             self._note(refused.reason)
             await self._answer(refused.answer(), near)

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from cenote_security.network import Allow
 from cenote_security.printable import printable
-from cenote_worker.counts import EGRESS, EGRESS_BYTES, Counts
+from cenote_worker.process.metrics import EGRESS, EGRESS_BYTES, Counts
 
 KEPT: Final = 1000
 """Decisions that are kept in memory. The logger `cenote.egress` gets them all."""
@@ -49,7 +49,7 @@ def _nobody(_decision: Decision, _passed: int | None) -> None:
     pass
 
 
-class Ledger:
+class EgressLedger:
     """Noted on the proxy's thread, read from any. witness: hears of everything besides."""
 
     def __init__(self, allow: Allow, counts: Counts | None = None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Refused(Exception):
+class HttpRefusal(Exception):
     """A request is not passed on. status: of the HTTP answer. reason: printable ASCII, for the jail and the log."""
 
     def __init__(self, status: int, reason: str) -> None:

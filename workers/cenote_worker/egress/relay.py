@@ -1,18 +1,115 @@
-"""Copies bytes between a jail and a server, through small buffers: who reads slowly slows down who writes."""
+"""Copying bytes between a jail and a server, through small buffers: a slow reader slows down the writer.
+
+A server's answer to a plain request passes with a `Connection: close` header, as RFC 9112 section 9.6 wants of a
+side that closes; without it a client would send its next request into the end of this one. `Reply` is lenient: an
+answer is for its client to read, so bytes that are no HTTP/1 pass as they are.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
-from cenote_worker.egress.ledger import Ledger
-from cenote_worker.egress.reply import Mask, Reply
-from cenote_worker.egress.server_hello import asks_again
+from cenote_worker.egress.http_request import MAX_HEAD
+from cenote_worker.egress.ledger import EgressLedger
+from cenote_worker.egress.tls_hello import asks_again
+
+_PROTOCOL: Final = b"HTTP/1."
+_END_OF_HEAD: Final = re.compile(rb"\r?\n\r?\n")
+_INTERIM: Final = re.compile(rb"HTTP/1\.[01] 1[0-9][0-9]\b")
+_ABOUT_THE_CONNECTION: Final = re.compile(
+    rb"^(?:connection|keep-alive|proxy-connection)[ \t]*:.*\n(?:[ \t].*\n)*", re.IGNORECASE | re.MULTILINE
+)
+
+_LEAST_MASKED: Final = 8
+"""Characters of a credential, or a word in it. Scheme names, such as `Bearer`, stand in any answer."""
+
+
+class Reply:
+    """Takes the server's bytes and gives those that the jail gets."""
+
+    def __init__(self) -> None:
+        self._seen = b""
+        """Of a head without an end."""
+        self._begun = False
+        """The final head has passed."""
+
+    def take(self, chunk: bytes) -> bytes:
+        """What may pass now."""
+        if self._begun:
+            return chunk
+        self._seen += chunk
+        passed = b""
+        while (end := _END_OF_HEAD.search(self._seen)) and _INTERIM.match(self._seen):
+            passed += self._seen[: end.end()]
+            self._seen = self._seen[end.end() :]
+        if end is None and len(self._seen) <= MAX_HEAD and _may_be_http(self._seen):
+            return passed
+        self._begun = True
+        return passed + (self._final(end.end()) if end and _may_be_http(self._seen) else self.rest())
+
+    def rest(self) -> bytes:
+        """What no end has come of, once there is no more."""
+        rest, self._seen = self._seen, b""
+        return rest
+
+    def _final(self, end: int) -> bytes:
+        seen = self.rest()
+        status, line_end, lines = seen[:end].partition(b"\n")
+        return (
+            status + line_end + b"Connection: close\r\n" + _ABOUT_THE_CONNECTION.sub(b"", lines) + seen[end:]
+        )
+
+
+def _may_be_http(seen: bytes) -> bool:
+    return seen.startswith(_PROTOCOL) or _PROTOCOL.startswith(seen)
+
+
+class Mask:
+    """Stars in place of a credential, where a server says it back: a help against echoes, and no wall.
+
+    Of the same length, so that the answer's framing holds. What is encoded in any way is not found.
+    """
+
+    def __init__(self, value: str) -> None:
+        words = {word for word in (value, *value.split(" ")) if len(word) >= _LEAST_MASKED}
+        self._needles = [word.encode() for word in sorted(words, key=len, reverse=True)]
+        self._pattern = re.compile(b"|".join(map(re.escape, self._needles)))
+        self._held = b""
+        """The end of what has come, which a needle may begin with."""
+
+    def take(self, chunk: bytes) -> bytes:
+        """What may pass now."""
+        if not self._needles:
+            return chunk
+        seen = self._pattern.sub(lambda found: b"*" * len(found[0]), self._held + chunk)
+        held = self._begun(seen)
+        self._held = seen[len(seen) - held :]
+        return seen[: len(seen) - held]
+
+    def rest(self) -> bytes:
+        """What is held when there is no more."""
+        rest, self._held = self._held, b""
+        return rest
+
+    def _begun(self, seen: bytes) -> int:
+        """How many bytes at its end a needle begins with."""
+        longest = min(len(seen), len(self._needles[0]) - 1)
+        return next(
+            (
+                size
+                for size in range(longest, 0, -1)
+                if any(each.startswith(seen[-size:]) for each in self._needles)
+            ),
+            0,
+        )
+
 
 CHUNK = 64 * 2**10
 """Bytes in hand per direction. Twice as much may wait in each of a connection's four buffers."""
@@ -81,7 +178,7 @@ class RelayEnded(Exception):
 class Relay:
     """One exchange between two sides. Ends when both end, when nothing moves for `idle` seconds, or by RelayEnded."""
 
-    def __init__(self, near: Side, far: Side, ledger: Ledger, idle: float) -> None:
+    def __init__(self, near: Side, far: Side, ledger: EgressLedger, idle: float) -> None:
         self._near = near
         self._far = far
         self._ledger = ledger
@@ -165,3 +262,19 @@ def _first_failure() -> Iterator[None]:
         yield
     except BaseExceptionGroup as group:
         raise group.exceptions[0] from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProxyTimeouts:
+    """Seconds. head, hello: until a request, a ClientHello is complete. dial: until a name is looked up and answers.
+
+    idle: without a byte in either direction.
+    """
+
+    head: float = 10.0
+    hello: float = 10.0
+    dial: float = 20.0
+    idle: float = 120.0
+
+
+PROXY_TIMEOUTS = ProxyTimeouts()

@@ -1,10 +1,11 @@
-"""From the definition of an environment to one that is built on this machine."""
+"""From the definition of an environment to one that is built on this machine, and the Python that its jails have."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
+import sysconfig
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from cenote_security.environment import Environment, is_digest
+from cenote_security.errors import UnavailableError
 from cenote_security.extras import require
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.environments import locks, worker_packages
+from cenote_security.walls.interpreter import Interpreter, describe
+from cenote_worker.environments import packages as locks
+from cenote_worker.environments import packages as worker_packages
 from cenote_worker.environments.errors import EnvironmentBuildError, UnfitEnvironmentError
-from cenote_worker.environments.programs_unsafe import Progress, base_python, compile_modules, run_uv
+from cenote_worker.environments.packages import worker_folder
 from cenote_worker.environments.store import (
     VENV,
     BuiltEnvironment,
@@ -27,6 +31,7 @@ from cenote_worker.environments.store import (
     site_of,
     size_of,
 )
+from cenote_worker.environments.uv_unsafe import Progress, base_python, compile_modules, run_uv
 
 
 def silent(_line: str) -> None:
@@ -97,7 +102,7 @@ def _key(environment: Environment) -> str:
 
 def _install(
     environment: Environment,
-    lock: locks.Lock,
+    lock: locks.PackageLock,
     digest: str,
     stage: Path,
     kept: EnvironmentStore,
@@ -257,3 +262,26 @@ def built_or_build(wanted: Environment | str, kept: EnvironmentStore | None = No
     """What a policy names. Blocks while it is built. Raises what `build` raises, UnknownEnvironmentError."""
     kept = kept or EnvironmentStore()
     return kept.find(wanted) if isinstance(wanted, str) else build(wanted, kept=kept)
+
+
+def interpreter_of(built: BuiltEnvironment, kept: EnvironmentStore) -> Interpreter:
+    """The standard library, what the worker needs, then the packages of the environment, and nothing else.
+
+    The first two come first, so that no package can stand in for a module of a zygote: that starts outside the walls.
+    Raises UnfitEnvironmentError, UnavailableError.
+    """
+    check_unchanged(built, kept)
+    try:
+        worker, targets = worker_folder(kept.root)
+    except OSError as error:
+        raise UnavailableError(f"what jails of environments need cannot be written: {error}") from error
+    own = (sysconfig.get_path("stdlib"), sysconfig.get_config_var("DESTSHARED"), str(worker))
+    prefixes = (built.venv, sys.base_prefix, sys.base_exec_prefix)
+    found = describe(f"{built.venv}/bin/python", (), prefixes)
+    return replace(
+        found,
+        search=(*own, built.site),
+        outside=own,
+        visible=tuple(dict.fromkeys((*found.visible, str(worker), *targets))),
+        prefix=built.venv,
+    )

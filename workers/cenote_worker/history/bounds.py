@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Final
 
 from cenote_security.errors import RejectedError
-from cenote_worker.history.events import Begun, Declared, Event, RanTest, SuiteOutcome
+from cenote_worker.execution.results import ErrorInfo, MimeBundle
+from cenote_worker.execution.trace import untold
+from cenote_worker.history.events import ArtifactDeclared, Event, InitialNames, RanTest, SuiteOutcome
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import ErrorInfo, MimeBundle
-from cenote_worker.trace import untold
 
 MAX_TEXT: Final = 64 * 1024
 """Characters of each text: what a model is shown of a cell is a tenth of it."""
@@ -113,7 +113,7 @@ def check_beginnings(size: int, room: int) -> None:
         )
 
 
-def beginning(begun: Begun) -> int:
+def beginning(begun: InitialNames) -> int:
     """Characters of an event that tells of the state before the first step."""
     values = sum(len(value.content) + sum(map(len, value.names)) for value in begun.values)
     return sum(map(len, begun.names)) + _lengths(begun.files) + values
@@ -123,7 +123,7 @@ def told(event: Event) -> int:
     """Characters of an event that are never shed, but for its trace."""
     if isinstance(event, StepRecord):
         return len(event.code) + sum(map(len, event.names))
-    if isinstance(event, Declared):
+    if isinstance(event, ArtifactDeclared):
         return len(event.name) + sum(map(len, event.depends_on))
     if isinstance(event, SuiteOutcome):
         return sum(map(_told_of, event.tests)) + _lengths(event.units)

@@ -52,7 +52,7 @@ _log = logging.getLogger("cenote.history")
 
 
 class EventLog:
-    """The Keep of a History. One writer at a time: it holds a lock of the kernel's, which is gone with its process.
+    """The EventSink of a History. One writer at a time: it holds a kernel lock, which is gone with its process.
 
     What a file has no room for waits, and is tried again with whatever comes next, and at `flush`. A file for which
     too much waits is not written to any more: a history with a gap would be no history. `flush` says so.
@@ -135,7 +135,7 @@ class EventLog:
         os.ftruncate(self._file, end)
         self._end = end
 
-    # -- Keep --
+    # -- EventSink --
 
     def add(self, position: int, event: Event) -> None:
         data = from_event(event)

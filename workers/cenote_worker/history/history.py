@@ -1,15 +1,24 @@
-"""The history of one runtime in memory: told of each event as it happens, read by whoever has questions."""
+"""The history of one runtime in memory: each event is added as it happens, and questions are answered from it.
+
+A long history has tens of thousands of containers, none of them garbage. While one is read or asked, Python's
+collector of cyclic garbage is off.
+"""
 
 from __future__ import annotations
 
+import gc
 import threading
 import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, Protocol, TypeVar
 
 from cenote_security.errors import MalformedValueError
+from cenote_security.garbage_collection import collector_off
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.execution.trace import content_version
 from cenote_worker.history.bounds import (
     MAX_ALL_PUT_IN,
     MAX_BEGINNINGS,
@@ -24,24 +33,47 @@ from cenote_worker.history.bounds import (
     told,
     with_room,
 )
-from cenote_worker.history.collecting import no_collections, one_collection
-from cenote_worker.history.dependencies import Dependencies
 from cenote_worker.history.events import (
-    Begun,
-    Declared,
-    Described,
+    ArtifactDeclared,
     Event,
-    FileKept,
-    Moved,
-    PutIn,
+    FileStored,
+    HeadMoved,
+    InitialNames,
     SuiteOutcome,
-    ValueGone,
-    ValueKept,
+    ValueDropped,
+    ValuesInjected,
+    ValueStored,
+    VariablesDescribed,
 )
 from cenote_worker.history.step import StepRecord
-from cenote_worker.history.tree import StepTree
-from cenote_worker.results import VariableInfo
-from cenote_worker.trace import content_version
+from cenote_worker.history.tree import Dependencies, StepTree
+
+_MANY: Final = 1_000
+"""Steps. Fewer make no work for the collector that would be felt."""
+
+_MUCH: Final = 50_000
+"""Containers, of one or two thousand steps."""
+
+
+@contextmanager
+def no_collections(steps: int) -> Iterator[None]:
+    """Tens of thousands of new containers, none of them garbage, would have the collector go through the whole
+    history several times: that takes longer than all the rest.
+    """
+    with collector_off(stays=steps >= _MANY):
+        yield
+
+
+@contextmanager
+def one_collection() -> Iterator[None]:
+    """The same where all of it stays, for whoever reads a history. If it was much, the collector goes through it once
+    at the end, which is how it hears of it: it would do so soon, in the middle of a question.
+    """
+    with collector_off(stays=False):
+        yield
+    if gc.isenabled() and gc.get_count()[0] > _MUCH:
+        gc.collect()
+
 
 MAX_RESULTS: Final = 64 * 2**20
 """Bytes of all steps' results; beyond it those of the oldest steps are shed."""
@@ -59,10 +91,10 @@ MAX_DESCRIPTIONS: Final = 10
 """Descriptions of one step's state that are noted: whoever asks all the time hears little that is new."""
 
 _Beside = TypeVar("_Beside")
-_Companion = TypeVar("_Companion", bound="Companion")
+_Companion = TypeVar("_Companion", bound="HistoryObserver")
 
 
-class Companion(Protocol):
+class HistoryObserver(Protocol):
     """Works out ahead, of a history, what questions will need."""
 
     def went_on(self, history: History, records: Sequence[StepRecord]) -> None:
@@ -72,7 +104,7 @@ class Companion(Protocol):
         """
 
 
-class Keep(Protocol):
+class EventSink(Protocol):
     """Where events are kept beyond this process. To add never blocks or raises."""
 
     def add(self, position: int, event: Event) -> None: ...
@@ -91,7 +123,7 @@ class History:
     Questions take no lock of this: they read what is never changed, and those that add wait for no question.
     """
 
-    def __init__(self, keep: Keep | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
+    def __init__(self, keep: EventSink | None = None, id: str = "", *, room: int = MAX_RESULTS) -> None:
         """id: tells this history from any other. room: bytes of results."""
         self.id = id or uuid.uuid4().hex
         self.tree = StepTree()
@@ -99,18 +131,18 @@ class History:
         self.begun: tuple[str, ...] = ()
         """Names that each jail begins with."""
         self.begun_files: Mapping[str, str] = {}
-        """See Begun."""
-        self.begun_values: tuple[PutIn, ...] = ()
-        """See Begun."""
+        """See InitialNames."""
+        self.begun_values: tuple[ValuesInjected, ...] = ()
+        """See InitialNames."""
         self.files: dict[str, bytes | None] = {}
-        """What clients have written into files, by digest; see FileKept."""
+        """What clients have written into files, by digest; see FileStored."""
         self.values: dict[str, bytes | None] = {}
-        """What they have put in, by digest; see ValueKept."""
+        """What they have put in, by digest; see ValueStored."""
         self.injections: list[int] = []
         """Numbers of the steps that have put something in."""
         self._put_in: dict[str, list[int]] = {}
         """The same by what they have put in, as far as it may still be had."""
-        self.units: Mapping[str, Declared] = {}
+        self.units: Mapping[str, ArtifactDeclared] = {}
         """What is watched over, by name, the latest declared last. Replaced and never changed, as `suites`."""
         self.suites: Mapping[str, SuiteOutcome] = {}
         """What came of each suite's tests last."""
@@ -129,10 +161,10 @@ class History:
         self._lock = threading.Lock()
         self._events: list[Event] = []
         self._beside: dict[type, object] = {}
-        self._companions: tuple[Companion, ...] = ()
+        self._companions: tuple[HistoryObserver, ...] = ()
         self._untold: list[StepRecord] = []
         """Steps that the companions have not heard of: see `prepare`."""
-        self._described: dict[int, list[Described]] = {}
+        self._described: dict[int, list[VariablesDescribed]] = {}
         self._infos: dict[str, VariableInfo] = {}
         """What was said last of each variable, on the line to `_infos_of`."""
         self._infos_of = 0
@@ -148,7 +180,7 @@ class History:
     def check_beginning(self, names: Iterable[str]) -> None:
         """Whether something of these names can be changed before the first step. Raises RejectedError."""
         if self._keep is not None:
-            held = beginning(Begun(names=self.begun, files=self.begun_files, values=self.begun_values))
+            held = beginning(InitialNames(names=self.begun, files=self.begun_files, values=self.begun_values))
             check_beginnings(held + 2 * sum(map(len, names)), self._room_for_beginnings)
 
     def ended(self, record: StepRecord, **came_to: Any) -> StepRecord:
@@ -167,17 +199,17 @@ class History:
         with self._lock:
             if head != self.tree.head:
                 self.tree.depth(head)
-                self._append(Moved(head=head, reason=reason))
+                self._append(HeadMoved(head=head, reason=reason))
 
     def begins_with(
         self,
         names: Iterable[str],
         files: Mapping[str, str] | None = None,
-        values: Iterable[PutIn] | None = None,
+        values: Iterable[ValuesInjected] | None = None,
     ) -> None:
-        """What the state before the first step holds. files, values: see Begun; None: as before."""
+        """What the state before the first step holds. files, values: see InitialNames; None: as before."""
         with self._lock:
-            begun = Begun(
+            begun = InitialNames(
                 names=tuple(names),
                 files=self.begun_files if files is None else dict(files),
                 values=self.begun_values if values is None else tuple(values),
@@ -194,14 +226,14 @@ class History:
             if digest not in self.files:
                 if len(data) > self._room_for_files:
                     return ""
-                self._append(FileKept(digest=digest, data=data))
+                self._append(FileStored(digest=digest, data=data))
         return digest
 
     def keep_value(self, digest: str, data: bytes) -> None:
         """Keeps what a client has put in, unless that is too much."""
         with self._lock:
             if digest not in self.values and len(data) <= self._room_for_values:
-                self._append(ValueKept(digest=digest, data=data))
+                self._append(ValueStored(digest=digest, data=data))
 
     def has_room_for_value(self, size: int) -> bool:
         """Whether `keep_value` would keep so many bytes."""
@@ -211,7 +243,7 @@ class History:
         """Nobody holds any more what was put in under this content, and nothing of it is kept here."""
         with self._lock:
             if content in self._elsewhere:
-                self._append(ValueGone(content=content))
+                self._append(ValueDropped(content=content))
 
     @property
     def is_kept(self) -> bool:
@@ -238,13 +270,13 @@ class History:
             if described and (len(described) >= MAX_DESCRIPTIONS or not (news or gone)):
                 return
             # Without news too, once: that everything is as it was said before is said of this step as well.
-            self._append(Described(step=self.tree.head, variables=news, gone=gone))
+            self._append(VariablesDescribed(step=self.tree.head, variables=news, gone=gone))
 
     def _continues(self) -> bool:
         """Whether the line of the last description leads to the head."""
         return self.tree.ancestor(self._infos_of, self.tree.head) == self._infos_of
 
-    def declared(self, units: Iterable[Declared]) -> None:
+    def declared(self, units: Iterable[ArtifactDeclared]) -> None:
         """These units are watched over from now on, or no more. Raises RejectedError: there is no room for them."""
         units = tuple(units)
         self.prepare()
@@ -315,26 +347,26 @@ class History:
                 self.injections.append(event.number)
                 self._put_in.setdefault(event.content, []).append(event.number)
                 self._named(event.content)
-        elif isinstance(event, Moved):
+        elif isinstance(event, HeadMoved):
             self.tree.move(event.head)
-        elif isinstance(event, Begun):
+        elif isinstance(event, InitialNames):
             self.begun, self.begun_files, self.begun_values = event.names, event.files, event.values
             self._room_for_beginnings -= beginning(event)
             if self._begun_at >= 0:  # what it told is told anew, or not true any more
-                self._events[self._begun_at] = Begun()
+                self._events[self._begun_at] = InitialNames()
             self._begun_at = len(self._events)
             for each in event.values:
                 self._named(each.content)
-        elif isinstance(event, FileKept):
+        elif isinstance(event, FileStored):
             self.files[event.digest] = event.data
             self._room_for_files -= len(event.data or b"")
-        elif isinstance(event, ValueKept):
+        elif isinstance(event, ValueStored):
             self.values[event.digest] = event.data
             self._elsewhere.discard(event.digest)
             self._room_for_values -= len(event.data or b"")
-        elif isinstance(event, ValueGone):
+        elif isinstance(event, ValueDropped):
             self._lose(event.content)
-        elif isinstance(event, Declared):
+        elif isinstance(event, ArtifactDeclared):
             self._declare(event)
         elif isinstance(event, SuiteOutcome):
             self.suites = {**self.suites, event.suite: event}
@@ -360,7 +392,7 @@ class History:
         for number in self._put_in.pop(content, ()):  # which may be one of very many
             self.tree.replace(replace(self.tree.get(number), content=""))
 
-    def _declare(self, unit: Declared) -> None:
+    def _declare(self, unit: ArtifactDeclared) -> None:
         others = {name: each for name, each in self.units.items() if name != unit.name}
         self.units = others if unit.dropped else {**others, unit.name: unit}
 
@@ -426,7 +458,7 @@ class History:
         """0 is the first. Raises IndexError."""
         return self._events[position]
 
-    def said(self, step: int) -> Sequence[Described]:
+    def said(self, step: int) -> Sequence[VariablesDescribed]:
         """What the namespace said of its variables after a step, in the order in which it was asked."""
         return self._described.get(step, ())
 

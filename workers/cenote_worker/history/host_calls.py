@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Final
 
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.content import Content
-from cenote_worker.history.host_effects import EFFECT_NAMES
+from cenote_worker.execution.results import HostFailure
+from cenote_worker.history.events import EFFECT_NAMES
 from cenote_worker.history.step import HostCallRecord, HostEffect
-from cenote_worker.results import HostFailure
-from cenote_worker.supervisor.host_line import HostAnswer, HostCall
+from cenote_worker.supervisor.channels.host_calls import HostAnswer, HostCall
+from cenote_worker.transport.content import Content
 
 MAX_CALLS: Final = 1_000
 """Calls kept of one step. Beyond them only their number is."""
@@ -29,7 +29,7 @@ MAX_LOOKED_AT: Final = 64 * 2**20
 """Bytes of arguments of one step that are compared so: a jail can pass the same memory in call after call."""
 
 
-class Digests:
+class ArgumentDigests:
     """Of the arguments of one step's calls, in the order in which they are made: the same for a second run."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class HostCallNotes:
         self._calls: dict[int, HostCallRecord] = {}
         self._dropped = 0
         self._room = MAX_KEPT
-        self._digests = Digests()
+        self._digests = ArgumentDigests()
 
     def offered(self, hosts: Iterable[jail_pb2.HostTarget]) -> None:
         """What calls to these do to the world."""
@@ -98,7 +98,7 @@ class HostCallNotes:
         with self._lock:
             calls, dropped = tuple(self._calls.values()), self._dropped
             self._calls, self._dropped, self._room = {}, 0, MAX_KEPT
-            self._digests = Digests()
+            self._digests = ArgumentDigests()
         return calls, dropped
 
     def _kept(self, content: Content) -> bytes | None:

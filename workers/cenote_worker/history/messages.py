@@ -12,25 +12,26 @@ from google.protobuf.message import DecodeError
 from cenote_proto.scalars import make, utf8_items, utf8_text, utf8_texts
 from cenote_proto.v1 import history_pb2, runtime_pb2
 from cenote_security.errors import MalformedValueError, ProtocolViolation
-from cenote_worker import traced
+from cenote_worker.execution import messages
 from cenote_worker.history.events import (
-    Begun,
-    Declared,
-    Described,
+    EFFECT_NAMES,
+    EFFECTS,
+    ArtifactDeclared,
     Event,
-    FileKept,
-    Moved,
-    PutIn,
+    FileStored,
+    HeadMoved,
+    InitialNames,
+    RanTest,
     SuiteOutcome,
-    ValueGone,
-    ValueKept,
+    ValueDropped,
+    ValuesInjected,
+    ValueStored,
+    VariablesDescribed,
 )
 from cenote_worker.history.history import History
-from cenote_worker.history.host_effects import EFFECT_NAMES, EFFECTS
 from cenote_worker.history.step import HostCallRecord, StepKind, StepRecord, StepStatus
-from cenote_worker.history.unit_messages import fill_declared, fill_tested, to_declared, to_tested
-from cenote_worker.supervisor.edge import read_error, read_info
-from cenote_worker.supervisor.host_line import from_failure, to_failure
+from cenote_worker.supervisor.channels.host_calls import from_failure, to_failure
+from cenote_worker.supervisor.frame_parser import read_error, read_info
 from cenote_worker.wire.results import (
     from_bundle,
     from_error,
@@ -39,6 +40,66 @@ from cenote_worker.wire.results import (
     to_bundle,
     to_usage,
 )
+
+
+def fill_declared(message: history_pb2.UnitDeclared, event: ArtifactDeclared) -> None:
+    message.name, message.kind, message.author = utf8_texts((event.name, event.kind, event.author))
+    message.depends_on.extend(utf8_texts(event.depends_on))
+    message.step, message.dropped = event.step, event.dropped
+
+
+def to_declared(message: history_pb2.UnitDeclared) -> ArtifactDeclared:
+    return ArtifactDeclared(
+        name=message.name,
+        kind=message.kind,
+        depends_on=tuple(message.depends_on),
+        author=message.author,
+        step=message.step,
+        dropped=message.dropped,
+    )
+
+
+def fill_tested(message: history_pb2.SuiteTested, event: SuiteOutcome) -> None:
+    message.SetInParent()
+    message.suite, message.step = utf8_text(event.suite), event.step
+    message.units.update(utf8_items(event.units))
+    for test in event.tests:
+        _fill_test(message.tests.add(), test)
+
+
+def to_tested(message: history_pb2.SuiteTested) -> SuiteOutcome:
+    return SuiteOutcome(
+        suite=message.suite,
+        step=message.step,
+        tests=tuple(map(_to_test, message.tests)),
+        units=MappingProxyType(dict(message.units)),
+    )
+
+
+def _fill_test(message: history_pb2.TestRun, test: RanTest) -> None:
+    message.name, message.outcome = utf8_text(test.name), utf8_text(test.outcome)
+    message.error_type, message.message = utf8_text(test.error_type), utf8_text(test.message)
+    message.file, message.traceback = utf8_text(test.file), utf8_text(test.traceback)
+    message.span.extend(test.span)
+    message.used.update(utf8_items(test.used))
+    message.unsteady, message.seconds, message.step = utf8_text(test.unsteady), test.seconds, test.step
+
+
+def _to_test(message: history_pb2.TestRun) -> RanTest:
+    return RanTest(
+        name=message.name,
+        outcome=message.outcome,
+        error_type=message.error_type,
+        message=message.message,
+        file=message.file,
+        span=tuple(message.span),
+        traceback=message.traceback,
+        used=MappingProxyType(dict(message.used)),
+        unsteady=message.unsteady,
+        seconds=message.seconds,
+        step=message.step,
+    )
+
 
 _KINDS: Final[Mapping[StepKind, history_pb2.Step.Kind.ValueType]] = {
     "cell": history_pb2.Step.CELL,
@@ -67,25 +128,25 @@ def from_event(event: Event) -> bytes:
     message = history_pb2.HistoryEvent()
     if isinstance(event, StepRecord):
         _fill_step(message.step, event)
-    elif isinstance(event, Moved):
+    elif isinstance(event, HeadMoved):
         message.moved.head, message.moved.reason = event.head, utf8_text(event.reason)
-    elif isinstance(event, Begun):
+    elif isinstance(event, InitialNames):
         message.begun.SetInParent()
         message.begun.names.extend(utf8_texts(event.names))
         message.begun.files.update(utf8_items(event.files))
         for each in event.values:
             make(message.begun.values.add, names=each.names, content=each.content, replaces=each.replaces)
-    elif isinstance(event, FileKept):
+    elif isinstance(event, FileStored):
         message.kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.kept.data = event.data
-    elif isinstance(event, ValueKept):
+    elif isinstance(event, ValueStored):
         message.value_kept.digest = utf8_text(event.digest)
         if event.data is not None:
             message.value_kept.data = event.data
-    elif isinstance(event, ValueGone):
+    elif isinstance(event, ValueDropped):
         message.value_gone.content = utf8_text(event.content)
-    elif isinstance(event, Declared):
+    elif isinstance(event, ArtifactDeclared):
         fill_declared(message.declared, event)
     elif isinstance(event, SuiteOutcome):
         fill_tested(message.tested, event)
@@ -113,23 +174,23 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
         case "step":
             return _to_step(message.step)
         case "moved":
-            return Moved(head=message.moved.head, reason=message.moved.reason)
+            return HeadMoved(head=message.moved.head, reason=message.moved.reason)
         case "begun":
             files = MappingProxyType(dict(message.begun.files))
             values = tuple(map(_to_put_in, message.begun.values))
-            return Begun(names=tuple(message.begun.names), files=files, values=values)
+            return InitialNames(names=tuple(message.begun.names), files=files, values=values)
         case "kept":
             data = message.kept.data if message.kept.HasField("data") else None
-            return FileKept(digest=message.kept.digest, data=data)
+            return FileStored(digest=message.kept.digest, data=data)
         case "value_kept":
             data = message.value_kept.data if message.value_kept.HasField("data") else None
-            return ValueKept(digest=message.value_kept.digest, data=data)
+            return ValueStored(digest=message.value_kept.digest, data=data)
         case "value_gone":
-            return ValueGone(content=message.value_gone.content)
+            return ValueDropped(content=message.value_gone.content)
         case "described":
             variables = tuple(map(read_info, message.described.variables))
             gone = tuple(message.described.gone)
-            return Described(step=message.described.step, variables=variables, gone=gone)
+            return VariablesDescribed(step=message.described.step, variables=variables, gone=gone)
         case "declared":
             return to_declared(message.declared)
         case "tested":
@@ -137,8 +198,8 @@ def _to_event(message: history_pb2.HistoryEvent) -> Event:
     raise MalformedValueError("an event of a history of an unknown kind")
 
 
-def _to_put_in(message: history_pb2.StateBegunWith) -> PutIn:
-    return PutIn(names=tuple(message.names), content=message.content, replaces=message.replaces)
+def _to_put_in(message: history_pb2.StateBegunWith) -> ValuesInjected:
+    return ValuesInjected(names=tuple(message.names), content=message.content, replaces=message.replaces)
 
 
 def from_history(history: History, after: int) -> runtime_pb2.History:
@@ -155,7 +216,7 @@ def from_history(history: History, after: int) -> runtime_pb2.History:
 
 def _without_data(event: Event) -> Event:
     """As clients hear of it: they plan with digests, and what is in the files they have written themselves."""
-    return replace(event, data=None) if isinstance(event, FileKept | ValueKept) else event
+    return replace(event, data=None) if isinstance(event, FileStored | ValueStored) else event
 
 
 def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
@@ -169,7 +230,7 @@ def _fill_step(message: history_pb2.Step, record: StepRecord) -> None:
     message.cause, message.shed = utf8_text(record.cause), record.shed
     _fill_result(message, record)
     if record.trace is not None:
-        traced.fill(message.trace, record.trace)
+        messages.fill_trace(message.trace, record.trace)
     message.host_calls.extend(map(_from_call, record.host_calls))
     message.dropped_calls = record.dropped_calls
     message.started, message.duration = record.started, record.duration
@@ -209,7 +270,7 @@ def _to_step(message: history_pb2.Step) -> StepRecord:
         error=read_error(message.error) if message.HasField("error") else None,
         reply=message.reply if message.HasField("reply") else None,
         shed=message.shed,
-        trace=traced.read(message.trace) if message.HasField("trace") else None,
+        trace=messages.read_trace(message.trace) if message.HasField("trace") else None,
         host_calls=tuple(map(_to_call, message.host_calls)),
         dropped_calls=message.dropped_calls,
         started=message.started,

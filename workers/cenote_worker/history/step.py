@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, Self
 
-from cenote_worker.results import CellUsage, ErrorInfo, HostFailure, MimeBundle
-from cenote_worker.trace import StepTrace
+from cenote_worker.execution.results import CellUsage, ErrorInfo, HostFailure, MimeBundle
+from cenote_worker.execution.trace import StepTrace
 
 StepKind = Literal["cell", "injection", "deletion", "upload", "removal", "unrecorded", "process"]
 """Code; values put in by a client; a name that a client deleted; a file that it wrote, or removed; all that was done

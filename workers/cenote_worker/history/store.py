@@ -1,21 +1,40 @@
-"""A history in a database: a SQLite file, or PostgreSQL by URL.
+"""A history in a database: a SQLite file, or PostgreSQL by URL. One database may keep the histories of many runtimes.
 
-SQLite runs with a write-ahead log and synchronous=NORMAL: what `add` has written survives the death of this process
-at any instant, and a power cut leaves a database that is whole but may lack the last steps. PostgreSQL keeps what
-is written as durably as its server is set to. The SQL is that of SQLAlchemy Core and uses nothing of one database
-alone; both are tested.
+An event is kept as the message that it travels as; the other tables are what questions are answered from without
+reading every event. A file that is being written is locked: the kernel gives the lock back however its holder ends.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
+import os
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Self
 
-from sqlalchemy import Connection, Engine, create_engine, event, func, insert, select, text, update
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Engine,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    create_engine,
+    event,
+    func,
+    insert,
+    select,
+    text,
+    update,
+)
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
@@ -28,14 +47,111 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.extras import MissingExtraError
-from cenote_worker.file_systems import check_path
-from cenote_worker.history.dependencies import located, written
+from cenote_worker.execution.trace import Location
 from cenote_worker.history.events import Event
 from cenote_worker.history.messages import from_event, to_event
-from cenote_worker.history.schema import EVENTS, HISTORIES, LOCATIONS, METADATA, SCHEMA, STEPS, VERSION
 from cenote_worker.history.step import StepRecord
-from cenote_worker.history.writer_lock import WriterLock
-from cenote_worker.trace import Location
+from cenote_worker.history.tree import located, written
+from cenote_worker.process.file_systems import check_path
+
+VERSION: Final = 3
+"""Of the tables, and of the messages in them. Since 2 there are events of files that clients have written, since 3 of
+values that they have put in; what was written before is read as it is."""
+
+METADATA: Final = MetaData()
+
+SCHEMA: Final = Table("history_schema", METADATA, Column("version", Integer, nullable=False))
+
+HISTORIES: Final = Table(
+    "histories",
+    METADATA,
+    Column("runtime", String(200), primary_key=True),
+    Column("id", String(64), nullable=False),
+    Column("writer", String(64), nullable=False),
+)
+"""writer: who claimed it last. Whoever claimed it before is refused from then on."""
+
+EVENTS: Final = Table(
+    "history_events",
+    METADATA,
+    Column("runtime", String(200), primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("event", LargeBinary, nullable=False),
+)
+
+STEPS: Final = Table(
+    "history_steps",
+    METADATA,
+    Column("runtime", String(200), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+    Column("parent", BigInteger, nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("author", String(200), nullable=False),
+    Column("started", Double, nullable=False),
+    Index("history_steps_by_author", "runtime", "author"),
+    Index("history_steps_by_time", "runtime", "started"),
+)
+
+LOCATIONS: Final = Table(
+    "history_locations",
+    METADATA,
+    Column("runtime", String(200), primary_key=True),
+    Column("location", String(500), primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("written", Integer, primary_key=True),
+)
+"""What each step read (0) and wrote (1). A location is a symbol, a file or hidden state; see
+cenote_worker.execution.trace."""
+
+
+class WriterLock:
+    """Beside the database, not on it: SQLite has locks of its own there."""
+
+    def __init__(self, database: Path) -> None:
+        """Makes the database's folder, and the database private to its owner.
+
+        Raises HistoryTakenError when somebody holds it, HistoryUnavailableError.
+        """
+        try:
+            database.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(database, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._database, self._known = database, _identity(os.fstat(file))
+            os.close(file)
+            self._file = os.open(f"{database}.writer", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise HistoryUnavailableError(str(database), error.strerror or str(error)) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            raise HistoryTakenError(str(database)) from None
+
+    def check_file(self) -> None:
+        """Whether the database still lies under its name: SQLite goes on writing into one that was removed.
+
+        Raises HistoryUnavailableError.
+        """
+        try:
+            found = _identity(self._database.stat())
+        except OSError as error:
+            raise HistoryUnavailableError(str(self._database), error.strerror or str(error)) from error
+        if found != self._known:
+            raise HistoryUnavailableError(
+                str(self._database), "another file was put in its place; put the former one back"
+            )
+
+    def close(self) -> None:
+        """Closing twice is fine."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+def _identity(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
 
 _PAGE: Final = 1_000
 """Events read at a time."""

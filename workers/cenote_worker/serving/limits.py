@@ -58,7 +58,7 @@ MAX_ARGUMENTS: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patience:
+class ServerTimeouts:
     """Seconds.
 
     handshake: until a stream has said who it is. grace: for which a client whose line broke may come back: until then
@@ -71,4 +71,4 @@ class Patience:
     stop: float = 1.0
 
 
-PATIENCE: Final = Patience()
+SERVER_TIMEOUTS: Final = ServerTimeouts()

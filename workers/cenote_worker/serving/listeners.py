@@ -9,8 +9,8 @@ from contextlib import suppress
 
 from cenote_proto.scalars import make
 from cenote_proto.v1 import runtime_pb2
-from cenote_worker.backlog import Backlog
-from cenote_worker.results import StreamName
+from cenote_worker.execution.results import StreamName
+from cenote_worker.process.threads import Backlog
 from cenote_worker.serving.limits import WINDOW
 from cenote_worker.supervisor.requests import Outcome
 

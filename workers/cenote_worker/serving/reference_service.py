@@ -15,12 +15,12 @@ from cenote_proto.scalars import make
 from cenote_proto.v1 import reference_pb2
 from cenote_proto.v1.reference_pb2_grpc import ReferenceServiceServicer
 from cenote_security.errors import CenoteError, UnknownReferenceError, UsageError
-from cenote_worker.content import Content
+from cenote_worker.serving.auth_interceptor import refuse
 from cenote_worker.serving.limits import MAX_NAME
-from cenote_worker.serving.references import LONGEST_LEASE, UNCLAIMED, ReferenceRecord, ReferenceStore
-from cenote_worker.serving.refusing import refuse
+from cenote_worker.serving.references import LONGEST_LEASE, UNCLAIMED, ReferenceRecord, SharedValueStore
 from cenote_worker.serving.rights import Authorise, bearer_token
-from cenote_worker.wire.contents import chunks
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.chunking import chunks
 from cenote_worker.wire.results import from_info
 
 MAX_LISTED = 1_000
@@ -33,7 +33,7 @@ T = TypeVar("T")
 class ReferenceService(ReferenceServiceServicer):
     """Over a store whose calls may block, on threads of `pool`."""
 
-    def __init__(self, authorise: Authorise, store: ReferenceStore, pool: Executor) -> None:
+    def __init__(self, authorise: Authorise, store: SharedValueStore, pool: Executor) -> None:
         self._authorise = authorise
         self._store = store
         self._pool = pool

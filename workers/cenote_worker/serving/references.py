@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 from cenote_security.errors import CenoteError, UnavailableError, UnknownReferenceError, UsageError
-from cenote_security.sealed import SealedMemory
-from cenote_worker.content import Content
-from cenote_worker.results import VariableInfo
+from cenote_security.sealed_memory import SealedMemory
+from cenote_worker.execution.results import VariableInfo
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.transport.content import Content
 
 UNCLAIMED: Final = "unclaimed"
 FIRST_LEASE: Final = 60.0
@@ -33,7 +33,7 @@ MAX_HOLDERS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
+class ReferenceOrigin:
     """Where a value was shared: whose it is, in which runtime, after which step."""
 
     tenant: str
@@ -56,12 +56,12 @@ class ReferenceRecord:
     holders: int
     created: float
     expires: float
-    origin: Origin
+    origin: ReferenceOrigin
     node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldReference:
     """A value that somebody holds."""
 
     reference: str
@@ -69,7 +69,7 @@ class Held:
     holder: str
 
 
-class ReferenceStore(Protocol):
+class SharedValueStore(Protocol):
     """The port to whoever keeps shared values. Calls are thread-safe and may block.
 
     All raise UnknownReferenceError for an id that the tenant does not have. A lease is in seconds from now; infinite
@@ -77,7 +77,7 @@ class ReferenceStore(Protocol):
     """
 
     def put(
-        self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
+        self, content: Content, info: VariableInfo, origin: ReferenceOrigin, *, holder: str, lease: float
     ) -> ReferenceRecord:
         """Keeps a value. Takes the content over, whatever happens.
 
@@ -110,7 +110,7 @@ class ReferenceStore(Protocol):
 class _Kept:
     content: Content
     info: VariableInfo
-    origin: Origin
+    origin: ReferenceOrigin
     created: float
     leases: dict[str, float] = field(default_factory=dict)
     used: float = 0.0
@@ -148,7 +148,7 @@ Spill = Callable[[SealedMemory], SealedMemory]
 
 
 class LocalReferences:
-    """A ReferenceStore in the memory of this process. room: bytes of memory that all values together may have.
+    """A SharedValueStore in the memory of this process. room: bytes of memory that all values together may have.
 
     spill: where those go that were not used for longest when that is full; None to refuse new ones then. Of a value
     that a runtime still has, the memory stays until that lets go of it. quotas: what each tenant may have of them.
@@ -178,7 +178,7 @@ class LocalReferences:
         """When the timer goes off."""
 
     def put(
-        self, content: Content, info: VariableInfo, origin: Origin, *, holder: str, lease: float
+        self, content: Content, info: VariableInfo, origin: ReferenceOrigin, *, holder: str, lease: float
     ) -> ReferenceRecord:
         try:
             with self._quota(origin.tenant, content.size), self._moving:

@@ -1,45 +1,218 @@
-"""A jail's calls of what its clients offered: to the client whose function it is, and the answer back."""
+"""A jail's calls of what its clients offered: to the client whose function it is, and the answer back.
+
+A jail knows references to values by numbers; the relay holds each of them for as long as the jail has it.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
+import re
 import secrets
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final, Protocol
 
-from cenote_proto.scalars import utf8_text
+from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_security.errors import CenoteError
-from cenote_worker.content import Content
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.results import HostFailure, VariableInfo
-from cenote_worker.serving.handles import NUMBER_BITS, Handles, let_go
+from cenote_security.errors import CenoteError, UnknownReferenceError
+from cenote_worker.execution.results import HostFailure, VariableInfo
+from cenote_worker.runtime.injection import Injection
 from cenote_worker.serving.limits import FIRST_HOST_CALL, MAX_ARGUMENTS
-from cenote_worker.serving.place import Offerer, Place, holders_of
-from cenote_worker.serving.references import Held, Origin, ReferenceRecord
-from cenote_worker.supervisor.edge import read_info
-from cenote_worker.supervisor.host_line import (
+from cenote_worker.serving.references import HeldReference, ReferenceOrigin, ReferenceRecord, SharedValueStore
+from cenote_worker.supervisor.channels.host_calls import (
     MAX_ERROR,
     MAX_PENDING,
     HostAnswer,
     HostCall,
-    HostLine,
+    HostCallChannel,
+    HostReference,
     to_failure,
 )
-from cenote_worker.wire.contents import announce
+from cenote_worker.supervisor.frame_parser import read_info
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.chunking import announce
 from cenote_worker.wire.results import from_info
 
 
+class OfferingClient(Protocol):
+    """A client that may have offered functions and objects."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
+
+    @property
+    def full(self) -> bool:
+        """It has not taken what it was told."""
+
+    def forget(self, call: int) -> None:
+        """Nobody waits for what is left of the content of this call."""
+
+    def tell(self, frame: runtime_pb2.ServerFrame, content: Content | None = None) -> None:
+        """Sends a frame if the client has a line. Takes the content over."""
+
+
+class RelayedRuntime(Protocol):
+    """One served runtime."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def step(self) -> int: ...
+
+    @property
+    def references(self) -> SharedValueStore: ...
+
+    def client(self, client: str) -> OfferingClient | None:
+        """The client of this id, unless it has gone for good."""
+
+    def only_client(self) -> OfferingClient | None:
+        """The client, if there is exactly one."""
+
+    def soon(self, callback: Callable[..., None], *arguments: object) -> None:
+        """From any thread: runs the callback on the server's loop."""
+
+    def apart(self, work: Callable[[], object]) -> object:
+        """From the loop: does something that may block on a thread. It raises nothing."""
+
+
+def holders_of(runtime: str) -> str:
+    """What the names of all holders begin with that relay host calls of this runtime, or did before."""
+    return f"runtime {runtime} "
+
+
+NUMBER_BITS: Final = 60
+"""Of the first number: so many follow it below 2^64 that nobody counts to the end.
+
+By chance, since a relay may follow another, whose process was killed: its clients still work on calls of that one,
+and its jail has handles of it. The same number there would be taken for the same thing.
+"""
+
+_HOLDER: Final = re.compile("runtime [^ ]+ handle (?P<number>[0-9]+) (?P<client>.*)", re.DOTALL)
+
+_MAX_TOLD: Final = 64
+"""Bytes of a client's id that go into the name of a holder, which is short. Ours have fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Handle:
+    """A reference in a jail. client: the id of who gave it; empty where that is not known any more."""
+
+    reference: str
+    tenant: str
+    client: str
+
+
+class Handles:
+    """Of one served runtime. Each holds its reference for as long as the jail has it."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1 + secrets.randbits(NUMBER_BITS))
+        self._handles: dict[int, Handle] = {}
+        self._dropped: set[int] = set()
+        """Of those, what the jail dropped and the loop has not seen to, or there was no place for."""
+
+    def take_up(self, held: HeldReference) -> bool:
+        """What a former relay has handed out, whose process was killed. False for what is no handle."""
+        found = _HOLDER.fullmatch(held.holder)
+        if found is not None:
+            self._handles[int(found["number"])] = Handle(held.reference, held.tenant, found["client"])
+        return found is not None
+
+    def get(self, number: int) -> Handle | None:
+        return self._handles.get(number)
+
+    # -- on a thread --
+
+    def hand_out(self, place: RelayedRuntime, reference: str, client: OfferingClient) -> HostReference:
+        """A reference that the client has. Raises UnknownReferenceError, UnavailableError."""
+        number = next(self._numbers)
+        holder = _holder(place, number, _told(client))
+        record = place.references.hold(reference, client.tenant, holder=holder, lease=math.inf)
+        return self._handed_out(number, record, client)
+
+    def keep(
+        self, place: RelayedRuntime, content: Content, info: VariableInfo, client: OfferingClient
+    ) -> HostReference:
+        """A value that the client has sent along. Raises UnavailableError."""
+        number = next(self._numbers)
+        holder = _holder(place, number, _told(client))
+        origin = ReferenceOrigin(tenant=client.tenant, runtime=place.id, step=place.step)
+        told = replace(info, size=content.size)
+        record = place.references.put(content, told, origin, holder=holder, lease=math.inf)
+        return self._handed_out(number, record, client)
+
+    def _handed_out(self, number: int, record: ReferenceRecord, client: OfferingClient) -> HostReference:
+        self._handles[number] = Handle(record.id, client.tenant, _told(client))
+        return HostReference(number, record.info)
+
+    # -- what the jail drops, on the reactor's thread --
+
+    def drop(self, number: int) -> bool:
+        """Whether there is something to `release` now: a jail may say anything, as often as it likes."""
+        if number not in self._handles or number in self._dropped:
+            return False
+        self._dropped.add(number)
+        return True
+
+    # -- on the loop --
+
+    def release_dropped(self, place: RelayedRuntime) -> None:
+        """What was dropped while there was no place."""
+        for number in list(self._dropped):
+            self.release(place, number)
+
+    def release_all(self, place: RelayedRuntime) -> None:
+        """The jail has gone."""
+        for number in list(self._handles):
+            self.release(place, number)
+
+    def release(self, place: RelayedRuntime, number: int) -> None:
+        handle = self._handles.pop(number, None)
+        self._dropped.discard(number)
+        if handle is None:
+            return
+        let_go(place, handle.reference, handle.tenant, _holder(place, number, handle.client))
+        client = place.client(handle.client)
+        if client is not None:
+            told = make(runtime_pb2.ReferenceDropped, reference=handle.reference)
+            client.tell(runtime_pb2.ServerFrame(reference_dropped=told))
+
+
+def let_go(place: RelayedRuntime, reference: str, tenant: str, holder: str) -> None:
+    """From the loop: the holder does not need it any more."""
+    store = place.references
+
+    def release() -> None:
+        with suppress(UnknownReferenceError):
+            store.release(reference, tenant, holder=holder)
+
+    place.apart(release)
+
+
+def _holder(place: RelayedRuntime, number: int, client: str) -> str:
+    return f"{holders_of(place.id)}handle {number} {client}"
+
+
+def _told(client: OfferingClient) -> str:
+    """What the name of a holder says of whose it is."""
+    return client.id if len(client.id.encode()) <= _MAX_TOLD else ""
+
+
 @dataclass(slots=True, eq=False)
-class Asked:
+class PendingHostCall:
     """A host call that waits for its answer. client: whose function it is. value: the sealed value it passes."""
 
     number: int
-    line: HostLine
+    line: HostCallChannel
     call: HostCall
-    client: Offerer
+    client: OfferingClient
     value: ReferenceRecord | None = None
 
 
@@ -47,31 +220,31 @@ class HostRelay:
     """The HostHandler of one served runtime. A client that returns hears again what it has not answered."""
 
     def __init__(self) -> None:
-        self._place: Place | None = None
+        self._place: RelayedRuntime | None = None
         self._open = False
         self._numbers = itertools.count(FIRST_HOST_CALL + secrets.randbits(NUMBER_BITS))
         self._owners: dict[str, str] = {}
-        self._asked: dict[int, Asked] = {}
-        self._unsent: dict[int, Asked] = {}
+        self._asked: dict[int, PendingHostCall] = {}
+        self._unsent: dict[int, PendingHostCall] = {}
         """Of those, what waits for a client that does not keep up."""
         self._counting = threading.Lock()
         self._held = self._inline = 0
         """Calls that have come, and bytes that came inline with them, from their arrival on the reactor's thread."""
         self._handles = Handles()
 
-    def bind(self, place: Place) -> None:
+    def bind(self, place: RelayedRuntime) -> None:
         """Calls arrive from now on."""
         self._place = place
         self._open = True
         place.soon(self._handles.release_dropped, place)
 
-    def take_up(self, held: Held) -> bool:
+    def take_up(self, held: HeldReference) -> bool:
         """Before `bind`: what a former relay held, whose process was killed. False for what nobody needs any more."""
         return self._handles.take_up(held)
 
     # -- HostHandler, on the reactor's thread --
 
-    def call(self, line: HostLine, call: HostCall) -> None:
+    def call(self, line: HostCallChannel, call: HostCall) -> None:
         if self._place is None or not self._open:
             call.close()
             line.answer(call.id, HostFailure("RuntimeError", "nobody serves this runtime"))
@@ -111,26 +284,26 @@ class HostRelay:
             addresses = (host.address or host.name for host in injection.hosts)
             self._owners.update(dict.fromkeys(addresses, injection.client))
 
-    def returned(self, client: Offerer) -> None:
+    def returned(self, client: OfferingClient) -> None:
         """It has a new line: it hears again what it has not answered."""
         for asked in [asked for asked in self._asked.values() if asked.client.id == client.id]:
             asked.client = client
             self._send(asked)
 
-    def drained(self, client: Offerer) -> None:
+    def drained(self, client: OfferingClient) -> None:
         """It has taken much of what it was told."""
         for asked in [asked for asked in self._unsent.values() if asked.client is client]:
             if client.full:
                 return
             self._send(asked)
 
-    def gone(self, client: Offerer) -> None:
+    def gone(self, client: OfferingClient) -> None:
         """It does not come back."""
         for asked in [asked for asked in self._asked.values() if asked.client is client]:
             self._settle(asked, _failed(_gone(asked.call.target)))
 
     def answered(
-        self, client: Offerer, number: int, answer: runtime_pb2.HostAnswer, content: Content | None
+        self, client: OfferingClient, number: int, answer: runtime_pb2.HostAnswer, content: Content | None
     ) -> None:
         """Takes the content over. An answer to what nobody asks any more is taken and dropped."""
         asked = self._asked.get(number)
@@ -148,28 +321,28 @@ class HostRelay:
 
     # -- on the loop --
 
-    def _call(self, line: HostLine, call: HostCall) -> None:
+    def _call(self, line: HostCallChannel, call: HostCall) -> None:
         assert self._place is not None
         client = self._owner(self._place, call.target)
         if client is None:
             self._dismiss(call)
             self._place.apart(lambda: line.answer(call.id, _gone(call.target)))
             return
-        asked = Asked(next(self._numbers), line, call, client)
+        asked = PendingHostCall(next(self._numbers), line, call, client)
         self._asked[asked.number] = asked
         if call.opaque is None and not call.reference:
             self._send(asked)
         else:
             self._place.apart(lambda: self._pass_on(asked))
 
-    def _owner(self, place: Place, target: str) -> Offerer | None:
+    def _owner(self, place: RelayedRuntime, target: str) -> OfferingClient | None:
         """Whose function it is. The only client is asked for what nobody is known to have offered, and says itself if
         it has not: an injection under way while the runtime was taken over from another process.
         """
         owner = self._owners.get(target)
         return place.only_client() if owner is None else place.client(owner)
 
-    def _pass_on(self, asked: Asked) -> None:
+    def _pass_on(self, asked: PendingHostCall) -> None:
         """On a thread: what the call passes becomes a reference that its client can name."""
         assert self._place is not None
         store, tenant = self._place.references, asked.client.tenant
@@ -178,7 +351,7 @@ class HostRelay:
                 content = asked.call.opaque.duplicate()
                 info = asked.call.info or VariableInfo(name="", type="object")
                 info = replace(info, size=content.size)
-                origin = Origin(tenant=tenant, runtime=self._place.id, step=self._place.step)
+                origin = ReferenceOrigin(tenant=tenant, runtime=self._place.id, step=self._place.step)
                 holder = self._call_holder(asked)
                 asked.value = store.put(content, info, origin, holder=holder, lease=math.inf)
             else:
@@ -190,13 +363,13 @@ class HostRelay:
             return
         self._place.soon(self._passed_on, asked)
 
-    def _passed_on(self, asked: Asked) -> None:
+    def _passed_on(self, asked: PendingHostCall) -> None:
         if asked.number in self._asked:
             self._send(asked)
         else:
             self._let_go(asked)
 
-    def _send(self, asked: Asked) -> None:
+    def _send(self, asked: PendingHostCall) -> None:
         if asked.client.full:
             # What is told cannot be taken back, and a jail may call and cancel without an end.
             self._unsent[asked.number] = asked
@@ -213,13 +386,15 @@ class HostRelay:
             frame.host_call.value.size = asked.value.size
         asked.client.tell(frame, call.arguments.duplicate() if follows else None)
 
-    def _settle(self, asked: Asked, made: Callable[[], HostAnswer]) -> None:
+    def _settle(self, asked: PendingHostCall, made: Callable[[], HostAnswer]) -> None:
         """Answers the jail, on a thread: it may be slow to take it."""
         assert self._place is not None
         if self._forget(asked):
             self._place.apart(lambda: asked.line.answer(asked.call.id, _made(made)))
 
-    def _made(self, client: Offerer, answer: runtime_pb2.HostAnswer, content: Content | None) -> HostAnswer:
+    def _made(
+        self, client: OfferingClient, answer: runtime_pb2.HostAnswer, content: Content | None
+    ) -> HostAnswer:
         """On a thread. Raises UnknownReferenceError, UnavailableError."""
         assert self._place is not None
         match answer.WhichOneof("body"):
@@ -237,7 +412,7 @@ class HostRelay:
                 return self._handles.keep(self._place, content, read_info(answer.upload.info), client)
         return HostFailure("RuntimeError", "the client answered nothing")
 
-    def _call_holder(self, asked: Asked) -> str:
+    def _call_holder(self, asked: PendingHostCall) -> str:
         assert self._place is not None
         return f"{holders_of(self._place.id)}call {asked.number}"
 
@@ -245,7 +420,7 @@ class HostRelay:
         for asked in [asked for asked in self._asked.values() if asked.call.id == call_id]:
             self._cancelled(asked)
 
-    def _cancelled(self, asked: Asked) -> None:
+    def _cancelled(self, asked: PendingHostCall) -> None:
         unsent = asked.number in self._unsent
         self._forget(asked)
         if unsent:
@@ -259,7 +434,7 @@ class HostRelay:
         if self._place is not None:
             self._handles.release_all(self._place)
 
-    def _forget(self, asked: Asked) -> bool:
+    def _forget(self, asked: PendingHostCall) -> bool:
         """True the first time."""
         if self._asked.pop(asked.number, None) is None:
             return False
@@ -274,7 +449,7 @@ class HostRelay:
             self._inline -= len(call.arguments.inline or b"")
         call.close()
 
-    def _let_go(self, asked: Asked) -> None:
+    def _let_go(self, asked: PendingHostCall) -> None:
         assert self._place is not None
         if (value := asked.value) is not None:
             let_go(self._place, value.id, value.origin.tenant, self._call_holder(asked))

@@ -1,23 +1,28 @@
-"""Who may do what: decided elsewhere, asked once for each stream and each unary call."""
+"""What the holder of a token may do: decided elsewhere, asked once for each stream and each unary call.
+
+A process that serves runtimes decides by the capabilities that the gateway signs, without asking it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
+from cenote_security.auth.capability import CapabilityRight, RuntimeKey, claimed_runtime, verify_any
+from cenote_security.auth.tokens import Scope
 from cenote_security.errors import RejectedError
-from cenote_security.scopes import Scope
 from cenote_worker.serving.limits import MAX_TOKEN
 
-Right = Literal["read", "run", "share"]
+RightName = Literal["read", "run", "share"]
 
-_MEANING: Final[Mapping[Right, str]] = {
+_MEANING: Final[Mapping[RightName, str]] = {
     "read": "nothing of a runtime is to be seen with it",
     "run": "no code runs, and nothing of a runtime is changed",
     "share": "no values are shared, and no shared ones are used",
 }
-_SCOPES: Final[Mapping[Right, Scope]] = {
+_SCOPES: Final[Mapping[RightName, Scope]] = {
     "read": Scope.RUNTIMES_READ,
     "run": Scope.RUNTIMES_WRITE,
     "share": Scope.REFERENCES,
@@ -33,10 +38,10 @@ class Rights:
     """
 
     tenant: str
-    granted: frozenset[Right] = frozenset(("read", "run", "share"))
+    granted: frozenset[RightName] = frozenset(("read", "run", "share"))
     token: str = ""
 
-    def require(self, right: Right) -> None:
+    def require(self, right: RightName) -> None:
         """Raises RejectedError."""
         if right not in self.granted:
             granted = ", ".join(sorted(self.granted)) or "nothing"
@@ -63,3 +68,30 @@ def bearer_token(metadata: Iterable[tuple[str, str | bytes]]) -> str:
             scheme, _, token = value.partition(" ")
             return token.strip() if scheme.lower() == "bearer" else ""
     return ""
+
+
+_NAMES: Final[Mapping[CapabilityRight, RightName]] = {
+    CapabilityRight.READ: "read",
+    CapabilityRight.RUN: "run",
+    CapabilityRight.SHARE: "share",
+}
+
+
+class CapabilityRights:
+    """Carries out `Authorise`. keys: of the runtimes that are served here, by id; changes as they come and go."""
+
+    def __init__(
+        self, keys: Mapping[str, Sequence[RuntimeKey]], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+
+    def __call__(self, token: str, runtime: str | None) -> Rights:
+        """Raises NotAuthenticatedError, in the same words for a runtime that is not here."""
+        asked = claimed_runtime(token) if runtime is None else runtime
+        capability = verify_any(self._keys.get(asked, ()), token, now=self._clock())
+        return to_rights(capability.tenant, capability.rights, capability.holder)
+
+
+def to_rights(tenant: str, rights: Iterable[CapabilityRight], token: str) -> Rights:
+    return Rights(tenant=tenant, granted=frozenset(_NAMES[right] for right in rights), token=token)

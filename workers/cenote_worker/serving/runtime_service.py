@@ -12,16 +12,16 @@ from google.protobuf.message import DecodeError
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceServicer
 from cenote_security.errors import CenoteError, ProtocolViolation, UnavailableError, UnknownRuntimeError
-from cenote_worker.serving.edge import check_hello
-from cenote_worker.serving.limits import NEWEST_VERSION, Patience
-from cenote_worker.serving.processes import Context as ProcessContext
-from cenote_worker.serving.processes import ServedProcess, first_message
-from cenote_worker.serving.refusing import refuse
+from cenote_worker.serving.auth_interceptor import refuse
+from cenote_worker.serving.calls.call_parser import check_hello
+from cenote_worker.serving.calls.session import ClientSession
+from cenote_worker.serving.limits import NEWEST_VERSION, ServerTimeouts
+from cenote_worker.serving.process_streams import Context as ProcessContext
+from cenote_worker.serving.process_streams import ServedProcess, first_message
 from cenote_worker.serving.rights import Authorise, Rights, bearer_token
-from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.serving.session import Session
+from cenote_worker.serving.served_runtime import ServedRuntime
 from cenote_worker.wire.failures import to_failure
-from cenote_worker.wire.policies import to_message
+from cenote_worker.wire.policies import from_policy
 
 Context = grpc.aio.ServicerContext[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
 
@@ -33,7 +33,11 @@ class RuntimeService(RuntimeServiceServicer):
     """Of one server. runtimes: by id; changes as they come and go. pool: where tokens are looked at."""
 
     def __init__(
-        self, authorise: Authorise, runtimes: Mapping[str, ServedRuntime], pool: Executor, patience: Patience
+        self,
+        authorise: Authorise,
+        runtimes: Mapping[str, ServedRuntime],
+        pool: Executor,
+        patience: ServerTimeouts,
     ) -> None:
         self._authorise = authorise
         self._runtimes = runtimes
@@ -81,11 +85,11 @@ class RuntimeService(RuntimeServiceServicer):
         if served is None:
             raise UnknownRuntimeError(hello.runtime)
         stream = _Stream(context)
-        session = Session(served, rights, filled=stream.filled.set, drained=stream.drained.set)
+        session = ClientSession(served, rights, filled=stream.filled.set, drained=stream.drained.set)
         client, returning = served.attach(hello, rights.tenant, session)
         session.begin(client)
         try:
-            policy = to_message(served.hosted.policy)
+            policy = from_policy(served.hosted.policy)
             welcome = runtime_pb2.Welcome(version=NEWEST_VERSION, returning=returning, policy=policy)
             session.tell(runtime_pb2.ServerFrame(welcome=welcome))
             served.relay.returned(client)
@@ -104,7 +108,7 @@ class _Stream:
         self.filled = asyncio.Event()
         self.drained = asyncio.Event()
 
-    async def carry(self, session: Session) -> None:
+    async def carry(self, session: ClientSession) -> None:
         """Until the session is over. Raises the error that it ends with."""
         async with asyncio.TaskGroup() as group:
             hearing, telling = group.create_task(self._hear(session)), group.create_task(self._tell(session))
@@ -116,7 +120,7 @@ class _Stream:
         if error is not None:
             raise error
 
-    async def _hear(self, session: Session) -> None:
+    async def _hear(self, session: ClientSession) -> None:
         try:
             while (frame := await _read(self._context)) is not None:
                 session.hear(frame)
@@ -127,13 +131,13 @@ class _Stream:
         except CenoteError as error:
             session.end(error)
 
-    async def _tell(self, session: Session) -> None:
+    async def _tell(self, session: ClientSession) -> None:
         try:
             await self._write(session)
         except grpc.aio.InternalError:  # what a write to a peer that has hung up comes to
             session.end(UnavailableError("the client has hung up"))
 
-    async def _write(self, session: Session) -> None:
+    async def _write(self, session: ClientSession) -> None:
         while not session.over.done():
             if (frame := session.outbox.next()) is not None:
                 await self._context.write(frame)

@@ -13,21 +13,20 @@ from cenote_proto.v1.reference_pb2_grpc import add_ReferenceServiceServicer_to_s
 from cenote_proto.v1.runtime_pb2_grpc import add_RuntimeServiceServicer_to_server
 from cenote_security.errors import NameExistsError, UnavailableError, UnknownRuntimeError
 from cenote_security.loopback import host_of
-from cenote_worker.hosted.patching import Patcher
-from cenote_worker.hosted.runtime import HostedRuntime
-from cenote_worker.serving.doorkeeper import Metadata
-from cenote_worker.serving.doors import Doors
-from cenote_worker.serving.limits import MAX_STREAMS, PATIENCE, Patience
+from cenote_worker.runtime.patch_jobs import Patcher
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.serving.auth_interceptor import Metadata
+from cenote_worker.serving.endpoints import Endpoints, Secured, for_clients, for_components
+from cenote_worker.serving.grpc_server import ServerThread, bind
+from cenote_worker.serving.limits import MAX_STREAMS, SERVER_TIMEOUTS, ServerTimeouts
 from cenote_worker.serving.reference_service import ReferenceService
-from cenote_worker.serving.references import ReferenceStore
+from cenote_worker.serving.references import SharedValueStore
 from cenote_worker.serving.relay import HostRelay
 from cenote_worker.serving.rights import Authorise, bearer_token
 from cenote_worker.serving.runtime_service import RuntimeService
-from cenote_worker.serving.secured import Secured, for_clients, for_components
-from cenote_worker.serving.served import ServedRuntime
-from cenote_worker.serving.server_thread import ServerThread, bind
-from cenote_worker.tenancy.books import Books, no_books
+from cenote_worker.serving.served_runtime import ServedRuntime
 from cenote_worker.tenancy.machine_quotas import MachineQuotas
+from cenote_worker.tenancy.usage import RuntimeUsage, unrecorded_usage
 
 THREADS = 16
 """For what may block, but not for as long as a jail likes: stores, tokens, answers to host calls."""
@@ -50,10 +49,10 @@ class RuntimeServer:
     def __init__(
         self,
         authorise: Authorise,
-        references: ReferenceStore,
+        references: SharedValueStore,
         listen: str = "127.0.0.1:0",
         secured: Secured | None = None,
-        patience: Patience = PATIENCE,
+        patience: ServerTimeouts = SERVER_TIMEOUTS,
         patcher: Patcher | None = None,
     ) -> None:
         """listen: `host:port`, or `unix:PATH`. Port 0 is any that is free. secured: with TLS; a door for clients
@@ -79,12 +78,14 @@ class RuntimeServer:
             patience=patience.stop,
         )
 
-    def start(self) -> Doors:
+    def start(self) -> Endpoints:
         """Raises UnavailableError where an address cannot be had."""
         address = self._thread.start(self._fill, self._enter)
-        return Doors(components=address, clients=self._door if self._secured else address)
+        return Endpoints(components=address, clients=self._door if self._secured else address)
 
-    def add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None = None) -> None:
+    def add(
+        self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: RuntimeUsage | None = None
+    ) -> None:
         """Serves a runtime under this id. relay: the HostHandler that it was made with. books: those of a platform.
 
         Raises NameExistsError for an id that is served already.
@@ -161,7 +162,7 @@ class RuntimeServer:
         for runtime in list(self._runtimes):
             self._remove(runtime)
 
-    def _add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: Books | None) -> None:
+    def _add(self, runtime: str, hosted: HostedRuntime, relay: HostRelay, books: RuntimeUsage | None) -> None:
         if runtime in self._runtimes:
             raise NameExistsError(runtime)
         self._runtimes[runtime] = ServedRuntime(
@@ -169,7 +170,7 @@ class RuntimeServer:
             hosted,
             relay,
             self._references,
-            books or no_books(runtime, hosted.policy, self._nobodys),
+            books or unrecorded_usage(runtime, hosted.policy, self._nobodys),
             self._patcher,
             loop=self._thread.loop,
             pool=self._thread.pool,

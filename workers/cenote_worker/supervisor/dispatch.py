@@ -1,33 +1,119 @@
-"""How requests are sent to a jail, one at a time, and what becomes of those that cannot be."""
+"""How requests are sent to a jail, one at a time, and how the running one is interrupted.
+
+An interrupt is sent because a client asks for one or because the time of the request is over. It could hit the
+request behind the one that it is meant for, so nothing is sent while one is under way. What cannot be sent is
+refused.
+"""
 
 from __future__ import annotations
 
 import errno
 import threading
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from cenote_security.errors import UnavailableError
-from cenote_worker.frames import send_packet
-from cenote_worker.supervisor.account import Account, Baseline
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.chronicle import Chronicle
-from cenote_worker.supervisor.interrupts import Interrupts
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import Ask, Conversation, Phase
+from cenote_worker.supervisor.account.jail_account import JailAccount, UsageBaseline
+from cenote_worker.supervisor.channels.warden import WardenChannel
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.journal_port import JournalPort
+from cenote_worker.supervisor.protocol import JailConversation, Phase, RequestKind
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.record import Record
-from cenote_worker.supervisor.requests import JailRequest
-from cenote_worker.supervisor.successors import Successors
-from cenote_worker.supervisor.work import Work
+from cenote_worker.supervisor.requests import AuthorSession, JailRequest
+from cenote_worker.supervisor.running_request import JailWork, RunningRequest
+from cenote_worker.supervisor.termination import ignored
+from cenote_worker.supervisor.worker_failover import IdleSuspend, WorkerFailover
+from cenote_worker.transport.packets import send_packet
+
+SUCCESSOR_SECONDS = 20.0
+"""What a copy has to answer in for a worker that was killed for its time: as long as a jail has to start."""
+
+
+class RequestInterrupts:
+    """Of one jail, used under its lock. What each comes to its clock knows; what goes on behind one is struck."""
+
+    def __init__(
+        self,
+        work: JailWork,
+        *,
+        reactor: Reactor,
+        lock: threading.RLock,
+        control: WardenChannel,
+        chronicle: JournalPort,
+        parking: IdleSuspend,
+        strike: Callable[[JailExit], None],
+    ) -> None:
+        self._work = work
+        self._reactor = reactor
+        self._lock = lock
+        self._control = control
+        self._chronicle = chronicle
+        self._parking = parking
+        self._strike = strike
+        self._sent = False  # one was, since the last cell was
+
+    def take_up(self) -> None:
+        """Goes on behind another supervisor, of whose interrupts nobody knows."""
+        self._sent = True
+
+    def were_sent(self) -> bool:
+        """Whether one was since this was last asked: it may yet come, and hit what is sent now."""
+        sent, self._sent = self._sent, False
+        return sent
+
+    def interrupt(self, seat: AuthorSession | None) -> bool:
+        """See `Supervisor.interrupt`."""
+        running = self._work.running
+        if running is None:
+            return self._parking.interrupt_first(self._work.waiting, seat)
+        if seat not in (None, running.request.seat):
+            return False
+        running.clock.interrupt(now := time.monotonic())
+        self._chronicle.interrupted(now, expired=False)
+        self._send()
+        self.arm()
+        return True
+
+    def arm(self) -> None:
+        """For when the clock of the running request next wants something done."""
+        running = self._work.running
+        if running is None:
+            return
+        deadline = running.clock.deadline
+        running.rearm(None if deadline is None else self._reactor.call_at(deadline, self._on_deadline))
+
+    def _send(self) -> None:
+        self._sent = True
+        self._control.interrupt()
+
+    def _on_deadline(self) -> None:
+        with self._lock:
+            running = self._work.running
+            if running is None:
+                return
+            clock = running.clock
+            match clock.due(time.monotonic()):
+                case "interrupt":
+                    self._chronicle.interrupted(time.monotonic(), expired=True)
+                    self._send()
+                case "kill":
+                    now = time.monotonic()
+                    self._strike(ignored(running.request, clock, now))
+                    # The request is still open: what follows the worker has to answer in its place.
+                    running.rearm(self._reactor.call_at(now + SUCCESSOR_SECONDS, self._on_deadline))
+                    return
+            self.arm()
+
 
 _GONE: Final = (errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN)
 
 
-class Jail(Protocol):
+class DispatchOwner(Protocol):
     """What is needed of whoever owns the jail, under its lock."""
 
-    def end(self, death: Death) -> None:
+    def end(self, death: JailExit) -> None:
         """Kills the jail."""
 
 
@@ -36,20 +122,20 @@ class Dispatch:
 
     def __init__(
         self,
-        jail: Jail,
-        work: Work,
+        jail: DispatchOwner,
+        work: JailWork,
         *,
         reactor: Reactor,
         lock: threading.RLock,
         ends: JailEnds,
-        account: Account,
-        chronicle: Chronicle,
-        conversation: Conversation,
-        successors: Successors,
-        interrupts: Interrupts,
+        account: JailAccount,
+        chronicle: JournalPort,
+        conversation: JailConversation,
+        successors: WorkerFailover,
+        interrupts: RequestInterrupts,
         kept: int,
     ) -> None:
-        """kept: of what a request prints and displays, see `Record.begun`."""
+        """kept: of what a request prints and displays, see `RunningRequest.begun`."""
         self._jail = jail
         self._work = work
         self._reactor = reactor
@@ -80,7 +166,7 @@ class Dispatch:
             self._reactor.call_soon(self._send_waiting)
             return
         self._begin(request)
-        if request.ask is Ask.ROLLBACK:
+        if request.ask is RequestKind.ROLLBACK:
             self._control.rollback(request.step, request.label)
             self._interrupts.arm()
         else:
@@ -91,11 +177,11 @@ class Dispatch:
     def _begin(self, request: JailRequest) -> None:
         self._recovery.begin()
         now = time.monotonic()
-        self._work.running = Record.begun(request, now, self._kept)
+        self._work.running = RunningRequest.begun(request, now, self._kept)
         number = self._conversation.ask(request.ask)
         request.address(number)
-        begun = Baseline()
-        if request.ask is Ask.EXECUTE:
+        begun = UsageBaseline()
+        if request.ask is RequestKind.EXECUTE:
             begun = self._account.begin()
             request.message.execute.after_interrupt = self._interrupts.were_sent()
         self._chronicle.asked(number, request, now, begun)
@@ -106,7 +192,7 @@ class Dispatch:
             send_packet(self._frames, request.message.SerializeToString(), request.descriptors)
             self._chronicle.sent()
         except BlockingIOError:
-            self._jail.end(Death(reason="protocol", detail="an idle runtime does not read its requests"))
+            self._jail.end(JailExit(reason="protocol", detail="an idle runtime does not read its requests"))
         except OSError as error:
             if error.errno not in _GONE:  # else the jail is dying, which the control channel reports
                 self._unsent(request, error)
@@ -117,7 +203,7 @@ class Dispatch:
     def refuse_waiting(self, error: UnavailableError) -> None:
         """Whoever waits hears that. A request that was taken up is lost with its worker."""
         if self._work.running is not None:
-            self._jail.end(Death(reason="killed", detail=str(error)))
+            self._jail.end(JailExit(reason="killed", detail=str(error)))
         for request in self._work.take_waiting():
             request.dispose()
             request.listener.done(error)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from cenote_security.errors import ProtocolViolation
-from cenote_worker.supervisor.edge import (
+from cenote_worker.supervisor.frame_parser import (
     DoneReply,
     ExecutedReply,
     FileReply,
@@ -24,7 +24,7 @@ from cenote_worker.supervisor.edge import (
 )
 
 
-class Ask(Enum):
+class RequestKind(Enum):
     """The kinds of request."""
 
     EXECUTE = auto()
@@ -48,21 +48,30 @@ class Ask(Enum):
 
 CALLS = frozenset(
     {
-        Ask.INJECT,
-        Ask.FETCH,
-        Ask.DELETE,
-        Ask.DESCRIBE,
-        Ask.LOOK_UP_FILES,
-        Ask.READ_FILE,
-        Ask.CHANGE_FILE,
+        RequestKind.INJECT,
+        RequestKind.FETCH,
+        RequestKind.DELETE,
+        RequestKind.DESCRIBE,
+        RequestKind.LOOK_UP_FILES,
+        RequestKind.READ_FILE,
+        RequestKind.CHANGE_FILE,
     }
 )
 """Requests besides cells that a client makes as such; the others are parts of what it asks for."""
 
-CHANGES = frozenset({Ask.INJECT, Ask.DELETE, Ask.CHANGE_FILE, Ask.CARRY, Ask.FORGET, Ask.LOAD})
+CHANGES = frozenset(
+    {
+        RequestKind.INJECT,
+        RequestKind.DELETE,
+        RequestKind.CHANGE_FILE,
+        RequestKind.CARRY,
+        RequestKind.FORGET,
+        RequestKind.LOAD,
+    }
+)
 """Requests besides cells that change the state."""
 
-NUMBERED = CHANGES | {Ask.SNAPSHOT}
+NUMBERED = CHANGES | {RequestKind.SNAPSHOT}
 """Those that may give the state another number."""
 
 
@@ -73,29 +82,29 @@ class Phase(Enum):
     ENDED = auto()
 
 
-_ANSWERS: dict[Ask, tuple[type, ...]] = {
-    Ask.EXECUTE: (ExecutedReply,),
-    Ask.INJECT: (DoneReply, RefusedReply),
-    Ask.FETCH: (ValueReply, RefusedReply),
-    Ask.DELETE: (DoneReply, RefusedReply),
-    Ask.DESCRIBE: (VariablesReply, RefusedReply),
-    Ask.LOOK_UP_FILES: (FolderReply, RefusedReply),
-    Ask.READ_FILE: (FileReply, RefusedReply),
-    Ask.CHANGE_FILE: (DoneReply, RefusedReply),
-    Ask.SNAPSHOT: (KeptReply, RefusedReply),
-    Ask.ROLLBACK: (SurveyedReply,),
-    Ask.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
-    Ask.RESTORE: (DoneReply, RefusedReply),
-    Ask.VERSIONS: (VersionsReply, RefusedReply),
-    Ask.CARRY: (DoneReply, RefusedReply),
-    Ask.FORGET: (DoneReply, RefusedReply),
-    Ask.LOAD: (DoneReply,),
-    Ask.LEND: (DoneReply, RefusedReply),
+_ANSWERS: dict[RequestKind, tuple[type, ...]] = {
+    RequestKind.EXECUTE: (ExecutedReply,),
+    RequestKind.INJECT: (DoneReply, RefusedReply),
+    RequestKind.FETCH: (ValueReply, RefusedReply),
+    RequestKind.DELETE: (DoneReply, RefusedReply),
+    RequestKind.DESCRIBE: (VariablesReply, RefusedReply),
+    RequestKind.LOOK_UP_FILES: (FolderReply, RefusedReply),
+    RequestKind.READ_FILE: (FileReply, RefusedReply),
+    RequestKind.CHANGE_FILE: (DoneReply, RefusedReply),
+    RequestKind.SNAPSHOT: (KeptReply, RefusedReply),
+    RequestKind.ROLLBACK: (SurveyedReply,),
+    RequestKind.MAKE_CHECKPOINT: (DoneReply, RefusedReply),
+    RequestKind.RESTORE: (DoneReply, RefusedReply),
+    RequestKind.VERSIONS: (VersionsReply, RefusedReply),
+    RequestKind.CARRY: (DoneReply, RefusedReply),
+    RequestKind.FORGET: (DoneReply, RefusedReply),
+    RequestKind.LOAD: (DoneReply,),
+    RequestKind.LEND: (DoneReply, RefusedReply),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class NeverLeft:
+class RequestLost:
     """The request of which nobody knew whether it was sent was not, or whoever had it was gone before the answer.
 
     step, severed, amiss: of whoever answered instead; see Rollback.
@@ -106,12 +115,12 @@ class NeverLeft:
     amiss: tuple[str, ...] = ()
 
 
-class Conversation:
+class JailConversation:
     """One request at a time, one answer of the right kind to each, output whenever it comes."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING
-        self._ask: Ask | None = None
+        self._ask: RequestKind | None = None
         self._number = 0
         self._probe = 0
         """Number of a question that is asked behind a request of which nobody knows whether it was sent."""
@@ -119,7 +128,7 @@ class Conversation:
         """No supervisor before this one has asked a question with a higher number."""
         self._anew = False
 
-    def take_up(self, number: int, ask: Ask | None, *, ready: bool, asked: int = 0) -> None:
+    def take_up(self, number: int, ask: RequestKind | None, *, ready: bool, asked: int = 0) -> None:
         """Goes on with a conversation that another has begun. ask: of the request that is not answered yet.
 
         asked: none of the others has asked a question with a higher number. Their answers may still come.
@@ -145,14 +154,14 @@ class Conversation:
         self._number += 1
         return self._number
 
-    def ask(self, kind: Ask) -> int:
+    def ask(self, kind: RequestKind) -> int:
         """Opens a request; returns its number. The jail must be idle."""
         assert self.phase is Phase.IDLE
         self.phase, self._ask = Phase.BUSY, kind
         self._number += 1
         return self._number
 
-    def hear(self, event: JailEvent) -> ReplyBody | NeverLeft | None:
+    def hear(self, event: JailEvent) -> ReplyBody | RequestLost | None:
         """Follows what the jail said; returns the answer when it is one.
 
         Raises ProtocolViolation for anything that it may not say now.
@@ -173,7 +182,7 @@ class Conversation:
     def end(self) -> None:
         self.phase = Phase.ENDED
 
-    def _answer(self, event: ReplyEvent) -> ReplyBody | NeverLeft | None:
+    def _answer(self, event: ReplyEvent) -> ReplyBody | RequestLost | None:
         if self._is_late(event):
             return None
         if self._probe and event.id == self._probe:
@@ -196,10 +205,10 @@ class Conversation:
         question = isinstance(event.body, SurveyedReply) and event.id != self._probe
         return question and self._number < event.id <= max(self._probe, self._asked)
 
-    def _probed(self, body: ReplyBody) -> NeverLeft | None:
+    def _probed(self, body: ReplyBody) -> RequestLost | None:
         if not isinstance(body, SurveyedReply):
             raise ProtocolViolation(f"a {type(body).__name__} in answer to a survey")
         unanswered = self._ask is not None
         self._number, self._probe = self._probe, 0
         self.phase, self._ask = Phase.IDLE, None
-        return NeverLeft(body.severed, body.step, body.amiss) if unanswered else None
+        return RequestLost(body.severed, body.step, body.amiss) if unanswered else None

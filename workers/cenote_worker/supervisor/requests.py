@@ -1,15 +1,19 @@
-"""A request to a jail on its way: what to send, and who hears of its progress."""
+"""A request to a jail: what to send, who hears of its progress, and the rollback of an atomic cell that failed.
+
+The namespace of an atomic cell that failed first goes back to what it was; only then is the cell's result given.
+For that the rollback is a request of its own, whose listener completes the result.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2
-from cenote_worker.holding import Holding
-from cenote_worker.results import (
+from cenote_security.errors import JailLostError, RolledBackError
+from cenote_worker.execution.results import (
     Built,
     ExecutionResult,
     Patched,
@@ -18,8 +22,9 @@ from cenote_worker.results import (
     StreamName,
     VariableInfo,
 )
-from cenote_worker.supervisor.edge import ReplyBody
-from cenote_worker.supervisor.protocol import NUMBERED, Ask
+from cenote_worker.supervisor.frame_parser import ReplyBody
+from cenote_worker.supervisor.protocol import NUMBERED, RequestKind
+from cenote_worker.transport.content import Holding
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,7 @@ class Withdraw(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class Seat:
+class AuthorSession:
     """A place at a runtime. Two of one author are two: neither interrupts the other's cells.
 
     author: empty for the owner. private: whether names mean the author's own, not the common ones.
@@ -62,7 +67,7 @@ class Seat:
     private: bool = False
 
 
-OWNER = Seat()
+OWNER = AuthorSession()
 """The seat of whoever has made the runtime."""
 
 
@@ -80,7 +85,7 @@ class JailRequest:
     undoes: what the cell has come to that this rollback undoes.
     """
 
-    ask: Ask
+    ask: RequestKind
     message: jail_pb2.Request
     listener: Listener
     descriptors: list[int] = field(default_factory=list)
@@ -89,7 +94,7 @@ class JailRequest:
     step: int = 0
     key: str = ""
     injection: int = 0
-    seat: Seat = OWNER
+    seat: AuthorSession = OWNER
     overtaken: int = 0
     label: str = ""
     code: str = ""
@@ -101,7 +106,7 @@ class JailRequest:
     def has_output(self) -> bool:
         """Whether it is a cell, or the undoing of one, which its next host tells again. The answers of all
         others have no room for what is printed meanwhile."""
-        return self.ask is Ask.EXECUTE or self.undoes is not None
+        return self.ask is RequestKind.EXECUTE or self.undoes is not None
 
     def address(self, number: int) -> None:
         """Fills in what the jail must know of any request. number: in its conversation."""
@@ -115,3 +120,55 @@ class JailRequest:
         for close in self.owned:
             close()
         self.owned.clear()
+
+
+_TIMEOUT: Final = 60.0
+"""Seconds that going back may take: a thousand times what a gigabyte takes."""
+
+
+def undo_request(request: JailRequest, result: ExecutionResult, before: int) -> JailRequest | None:
+    """What is to be asked for before anything else, if the cell is to be undone. It gives the cell's result.
+
+    before: the step that the namespace was at the end of when the cell began.
+    """
+    if not request.message.execute.atomic or result.success or result.unkept:
+        return None
+    return JailRequest(
+        RequestKind.ROLLBACK,
+        jail_pb2.Request(),
+        UndoListener(request.listener, result),
+        timeout=_TIMEOUT,
+        step=before,
+        key=request.key,
+        seat=request.seat,
+        code=request.code,
+        cause=request.cause,
+        token=request.token,
+        undoes=result,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UndoListener:
+    """Hears what became of the return, on behalf of whoever waits for the cell. result: what that has come to."""
+
+    listener: Listener
+    result: ExecutionResult
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self.listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        self.listener.done(self._told(outcome))
+
+    def _told(self, outcome: Outcome) -> ExecutionResult:
+        match outcome:
+            case Rollback(step=step, amiss=amiss):
+                news = (*self.result.news, *amiss)
+                return replace(self.result, state="rolled_back", back_at=step, news=news)
+            # Whoever was to say that it works has died of it, and another has come.
+            case RolledBackError(step=step):
+                return replace(self.result, state="rolled_back", back_at=step)
+            case JailLostError():
+                return replace(self.result, state="lost")
+        return replace(self.result, unkept=str(outcome))

@@ -12,21 +12,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from cenote_security.certificates import Certificate
+from cenote_security.auth.certificates import Certificate
 from cenote_security.errors import IsolationUnavailableError, UnavailableError, UsageError
 from cenote_security.network import Allow
 from cenote_security.policy import SandboxPolicy
 from cenote_security.printable import shown_size
-from cenote_worker.egress.ledger import Ledger
-from cenote_worker.egress.reach import PublicReach, Reach
-from cenote_worker.egress.service import EgressService
-from cenote_worker.egress.tls_end import make_authority_of_proxy, trusted_by_jail
+from cenote_worker.egress.addresses import PublicReach, Reach
+from cenote_worker.egress.ledger import EgressLedger
+from cenote_worker.egress.proxy import EgressService
+from cenote_worker.egress.tls_termination import make_authority_of_proxy, trusted_by_jail
 from cenote_worker.environments.building import pinned
-from cenote_worker.supervisor.accounting import Accounting, open_disk
-from cenote_worker.supervisor.ceiling import Ceiling
-from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
-from cenote_worker.supervisor.descriptors import ensure_room
-from cenote_worker.supervisor.jail_ends import JailEnds
+from cenote_worker.supervisor.account.accounting import Accounting, open_disk
+from cenote_worker.supervisor.jail_count_limit import JailCountLimit, ensure_room
+from cenote_worker.supervisor.jail_handle import JailEnds
+from cenote_worker.supervisor.journal_port import NO_JOURNAL, JournalPort, SupervisorState
 from cenote_worker.supervisor.reactor import Reactor
 from cenote_worker.supervisor.supervisor import Supervisor
 from cenote_worker.zygote.client import ZygoteClient
@@ -36,7 +35,7 @@ _CONTAINER_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/
 """Of the container that this process is in, in the two versions of control groups."""
 
 
-class Nursery:
+class JailStarter:
     """The zygotes and the reactor of this process. A forked child starts with none of them."""
 
     def __init__(self, reach: Callable[[], Reach] = PublicReach, *, lingers: bool = False) -> None:
@@ -49,12 +48,12 @@ class Nursery:
         self._reactor: Reactor | None = None
         self._egress: EgressService | None = None
         self._accounting: Accounting | None = None
-        self._ceiling: Ceiling | None = None
+        self._ceiling: JailCountLimit | None = None
         self._authority: Certificate | None = None
         os.register_at_fork(after_in_child=self._forget)
 
     def start(
-        self, policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
+        self, policy: SandboxPolicy, ledger: EgressLedger | None = None, ends_at: float | None = None
     ) -> Supervisor:
         """A fresh jail with nothing in it, to be ended at `ends_at` on the monotonic clock.
 
@@ -120,10 +119,10 @@ class Nursery:
         self,
         ends: JailEnds,
         policy: SandboxPolicy,
-        ledger: Ledger | None,
+        ledger: EgressLedger | None,
         ends_at: float | None,
-        chronicle: Chronicle,
-        succession: Succession | None = None,
+        chronicle: JournalPort,
+        succession: SupervisorState | None = None,
     ) -> Supervisor:
         """A jail that was started before, in whichever process. Its ends are taken over unless this raises.
 
@@ -142,18 +141,20 @@ class Nursery:
         self,
         ends: JailEnds,
         policy: SandboxPolicy,
-        ledger: Ledger | None,
+        ledger: EgressLedger | None,
         ends_at: float | None,
         buried: Callable[[], None],
-        chronicle: Chronicle = UNWRITTEN,
-        succession: Succession | None = None,
+        chronicle: JournalPort = NO_JOURNAL,
+        succession: SupervisorState | None = None,
     ) -> Supervisor:
         reactor, accounting = self._own_threads()
         egress = None
         if ends.egress >= 0:
             assert isinstance(policy.network, Allow), "a jail has a way out if its policy has a network"
             listener = socket.socket(fileno=os.dup(ends.egress))
-            egress = self._egress_service().open(listener, ledger or Ledger(policy.network), ends.authority)
+            egress = self._egress_service().open(
+                listener, ledger or EgressLedger(policy.network), ends.authority
+            )
         account = accounting.account(policy, ends)
         return Supervisor(reactor, ends, policy, account, buried, egress, ends_at, chronicle, succession)
 
@@ -187,10 +188,10 @@ class Nursery:
                 self._authority = make_authority_of_proxy()
             return self._authority
 
-    def _own_ceiling(self) -> Ceiling:
+    def _own_ceiling(self) -> JailCountLimit:
         with self._lock:
             if self._ceiling is None:
-                self._ceiling = Ceiling()
+                self._ceiling = JailCountLimit()
             return self._ceiling
 
     def _for(self, policy: SandboxPolicy) -> tuple[Reactor, Accounting, ZygoteClient]:
@@ -250,22 +251,22 @@ def _check_network(zygote: ZygoteClient) -> None:
         )
 
 
-_nursery = Nursery()
+_nursery = JailStarter()
 """The one state that belongs to the process and to nothing in it: a zygote is shared by all its runtimes."""
 
 
 def start_jail(
-    policy: SandboxPolicy, ledger: Ledger | None = None, ends_at: float | None = None
+    policy: SandboxPolicy, ledger: EgressLedger | None = None, ends_at: float | None = None
 ) -> Supervisor:
-    """A fresh jail with nothing in it, supervised. Raises UsageError for too much memory; see Nursery.start."""
+    """A fresh jail with nothing in it, supervised. Raises UsageError for too much memory; see JailStarter.start."""
     _check_memory(policy)
     policy = pinned(policy)
     with _explained():
         return _nursery.start(policy, ledger, ends_at)
 
 
-def start_ends(policy: SandboxPolicy, nursery: Nursery = _nursery) -> JailEnds:
-    """A fresh jail with nothing in it, without a supervisor yet. Raises as `start_jail`; see Nursery.start_ends."""
+def start_ends(policy: SandboxPolicy, nursery: JailStarter = _nursery) -> JailEnds:
+    """A fresh jail with nothing in it, not supervised yet. Raises as `start_jail`; see JailStarter.start_ends."""
     _check_memory(policy)
     policy = pinned(policy)
     with _explained():
@@ -285,12 +286,12 @@ def _explained() -> Iterator[None]:
 def supervise(
     ends: JailEnds,
     policy: SandboxPolicy,
-    ledger: Ledger | None,
+    ledger: EgressLedger | None,
     ends_at: float | None,
-    chronicle: Chronicle,
-    succession: Succession | None = None,
+    chronicle: JournalPort,
+    succession: SupervisorState | None = None,
 ) -> Supervisor:
-    """Goes on with a jail that was started before. See Nursery.supervise."""
+    """Goes on with a jail that was started before. See JailStarter.supervise."""
     return _nursery.supervise(ends, policy, ledger, ends_at, chronicle, succession)
 
 

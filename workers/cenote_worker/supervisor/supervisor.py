@@ -1,8 +1,9 @@
 """Owns one jail: what callers ask of it, and what they hear when it answers.
 
-Decisions are made elsewhere (`protocol`, `clock`, `edge`, `autopsy`), and what is done to the jail, too: it is sent
-requests by `dispatch`, interrupted by `interrupts`, read by `intake`, ended by `ending`; this joins them. All of it
-runs on the reactor's thread, except that a request to an idle jail is sent by its caller at once.
+Decisions are made elsewhere (`protocol`, `running_request`, `frame_parser`, `exit_reason`), and so is what is done
+to the jail: it is sent requests and interrupted by `dispatch`, read by `channels`, ended by `termination`; this
+module joins them. All of it runs on the reactor's thread, except that a request to an idle jail is sent by its
+caller at once. A supervisor may also continue where a former one of the same jail was ended.
 """
 
 from __future__ import annotations
@@ -14,28 +15,100 @@ from functools import partial
 
 from cenote_security.errors import ProtocolViolation, UnavailableError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.egress.service import OpenSession
-from cenote_worker.pieces import Assembly
-from cenote_worker.results import JailStatus, StreamName
-from cenote_worker.supervisor import edge
-from cenote_worker.supervisor.account import Account
-from cenote_worker.supervisor.autopsy import Death
-from cenote_worker.supervisor.chronicle import UNWRITTEN, Chronicle, Succession
-from cenote_worker.supervisor.dispatch import Dispatch
-from cenote_worker.supervisor.ending import Ending
-from cenote_worker.supervisor.farewell import decline, expired
-from cenote_worker.supervisor.grip import Grip
-from cenote_worker.supervisor.host_watch import HostWatch
-from cenote_worker.supervisor.intake import Intake
-from cenote_worker.supervisor.interrupts import Interrupts
-from cenote_worker.supervisor.jail_ends import JailEnds
-from cenote_worker.supervisor.protocol import Ask, Conversation, NeverLeft, Phase
+from cenote_worker.egress.proxy import OpenProxySession
+from cenote_worker.execution.results import JailStatus, StreamName
+from cenote_worker.supervisor import frame_parser
+from cenote_worker.supervisor.account.jail_account import JailAccount
+from cenote_worker.supervisor.channels.jail_reader import HostCallReader, JailReader
+from cenote_worker.supervisor.dispatch import Dispatch, RequestInterrupts
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.jail_handle import JailEnds, JailHandle
+from cenote_worker.supervisor.journal_port import (
+    NO_JOURNAL,
+    JournalPort,
+    PendingRequest,
+    Piece,
+    SupervisorState,
+)
+from cenote_worker.supervisor.protocol import JailConversation, Phase, RequestKind, RequestLost
 from cenote_worker.supervisor.reactor import Reactor
-from cenote_worker.supervisor.requests import JailRequest, Outcome, Seat
-from cenote_worker.supervisor.successors import Successors
-from cenote_worker.supervisor.takeover import Takeover
-from cenote_worker.supervisor.waiting import enqueue, withdrawn
-from cenote_worker.supervisor.work import Work
+from cenote_worker.supervisor.requests import AuthorSession, JailRequest, Outcome
+from cenote_worker.supervisor.running_request import JailWork, RunningRequest, enqueue, withdrawn
+from cenote_worker.supervisor.termination import Termination, decline, expired
+from cenote_worker.supervisor.worker_failover import WorkerFailover
+from cenote_worker.transport.packets import Packet, PacketAssembly
+
+
+class Takeover:
+    """Of one jail, once, under its lock and before anything of it is watched."""
+
+    def __init__(
+        self,
+        work: JailWork,
+        *,
+        account: JailAccount,
+        conversation: JailConversation,
+        successors: WorkerFailover,
+        intake: JailReader,
+        interrupts: RequestInterrupts,
+        printed: Callable[[StreamName, str], None],
+        kept: int,
+    ) -> None:
+        """printed: hears what was printed through pipes. kept: see `RunningRequest.begun`."""
+        self._work = work
+        self._account = account
+        self._conversation = conversation
+        self._successors = successors
+        self._recovery, self._control = successors.recovery, successors.control
+        self._parking = successors.parking
+        self._intake = intake
+        self._interrupts = interrupts
+        self._printed = printed
+        self._kept = kept
+
+    def take_up(self, left: SupervisorState) -> None:
+        """All that the former supervisor knew is known, and what it has waited for is waited for."""
+        left.skip()
+        self._control.take_up()
+        self._parking.take_up()
+        self._interrupts.take_up()
+        asked = time.monotonic_ns()  # see WorkerFailover._probe
+        for former in left.answered:
+            self._conversation.take_up(former.number, former.request.ask, ready=True, asked=asked)
+            self._account.resume(former.begun)
+            self._take_up_request(former)
+        under = left.underway
+        ask = under.request.ask if under is not None else None
+        self._conversation.take_up(left.number, ask, ready=left.ready, asked=asked)
+        self._account.resume(left.begun)
+        self._recovery.head, self._recovery.setback = left.head, left.setback
+        for piece in left.background:
+            self._replay(piece)
+        if under is None:
+            self._account.spent()  # no cell is running
+        else:
+            self._take_up_request(under)
+
+    def _take_up_request(self, under: PendingRequest) -> None:
+        self._work.running = RunningRequest.taken_up(under, self._kept)
+        for piece in under.heard:
+            self._replay(piece)
+        if self._work.running is not None:
+            if not under.sent or self._recovery.setback is not None:
+                self._parking.once_there(lambda: self._find_out(under))
+            self._interrupts.arm()
+
+    def _find_out(self, under: PendingRequest) -> None:
+        running = self._work.running
+        if running is not None and running.request is under.request:
+            self._successors.find_out(under.request, sent=under.sent)
+
+    def _replay(self, piece: Piece) -> None:
+        if isinstance(piece, Packet):
+            self._intake.replay(piece)
+        else:
+            self._printed(*piece)
+
 
 HANGUP_SECONDS = 5.0
 """Between a jail's last packet and its end: an honest one takes milliseconds, on a busy machine a second."""
@@ -49,12 +122,12 @@ class Supervisor:
         reactor: Reactor,
         ends: JailEnds,
         policy: SandboxPolicy,
-        account: Account,
+        account: JailAccount,
         buried: Callable[[], None],
-        egress: OpenSession | None = None,
+        egress: OpenProxySession | None = None,
         ends_at: float | None = None,
-        chronicle: Chronicle = UNWRITTEN,
-        succession: Succession | None = None,
+        chronicle: JournalPort = NO_JOURNAL,
+        succession: SupervisorState | None = None,
     ) -> None:
         """buried: called once, when the jail has ended. egress: its way out, if any.
 
@@ -70,19 +143,19 @@ class Supervisor:
         self.sparing = account.sparing
         self._chronicle = chronicle
         self._value_limit = 2 * policy.memory_bytes
-        self._intake = Intake(
+        self._intake = JailReader(
             reactor,
             self._lock,
             ends,
             chronicle,
             self.new_assembly(),
-            partial(edge.parse, display_limit=policy.output_bytes, value_limit=self._value_limit),
+            partial(frame_parser.parse, display_limit=policy.output_bytes, value_limit=self._value_limit),
             self,
         )
-        self.hosts = HostWatch(reactor, self._lock, self.violated)
-        self._conversation = Conversation()
-        self._work = Work()
-        self._successors = Successors(
+        self.hosts = HostCallReader(reactor, self._lock, self.violated)
+        self._conversation = JailConversation()
+        self._work = JailWork()
+        self._successors = WorkerFailover(
             self,
             self._work,
             reactor=reactor,
@@ -98,7 +171,7 @@ class Supervisor:
         self._parking = self._successors.parking
         self.programs = self._successors.programs
         """What runs beside the worker."""
-        self._interrupts = Interrupts(
+        self._interrupts = RequestInterrupts(
             self._work,
             reactor=reactor,
             lock=self._lock,
@@ -120,8 +193,8 @@ class Supervisor:
             interrupts=self._interrupts,
             kept=policy.output_bytes,
         )
-        grip = Grip(reactor, self._lock, ends, egress, buried)
-        self._ending = Ending(
+        grip = JailHandle(reactor, self._lock, ends, egress, buried)
+        self._ending = Termination(
             self._work,
             reactor=reactor,
             lock=self._lock,
@@ -150,7 +223,7 @@ class Supervisor:
             self._take_up(succession)
         reactor.call_soon(self._watch)
 
-    def _take_up(self, left: Succession) -> None:
+    def _take_up(self, left: SupervisorState) -> None:
         takeover = Takeover(
             self._work,
             account=self._account,
@@ -182,7 +255,7 @@ class Supervisor:
 
     @property
     def is_parkable(self) -> bool:
-        """See `parking.Jail`."""
+        """See `IdleJailOwner`."""
         recovery = self._recovery
         at_rest = self.death is None and not (self._ending.is_left or self.busy)
         return at_rest and recovery.struck is None and not recovery.touched
@@ -194,19 +267,19 @@ class Supervisor:
 
     @property
     def limits(self) -> str:
-        """Who holds the limits of the jail as a whole: see Account.mode."""
+        """Who holds the limits of the jail as a whole: see JailAccount.mode."""
         return self._account.mode
 
-    def new_assembly(self) -> Assembly | None:
+    def new_assembly(self) -> PacketAssembly | None:
         """What puts packets of this jail together, if it must send them in pieces; one for each socket."""
-        limit = max(self._value_limit, self._policy.output_bytes) + edge.MAX_REPLY
-        return Assembly(limit) if self.isolation == "gvisor" else None
+        limit = max(self._value_limit, self._policy.output_bytes) + frame_parser.MAX_REPLY
+        return PacketAssembly(limit) if self.isolation == "gvisor" else None
 
     # -- what callers do, from any thread --
 
     def submit(self, request: JailRequest) -> None:
         """Queues a request; its listener hears the rest. A request to a dead jail is done at once."""
-        if request.timeout is None and request.ask is not Ask.EXECUTE:
+        if request.timeout is None and request.ask is not RequestKind.EXECUTE:
             request.timeout = self._policy.call_seconds
         with self._lock:
             if self.death is None:
@@ -227,13 +300,13 @@ class Supervisor:
             elif self._work.running is not None and self._work.running.request is request:
                 self.interrupt()
 
-    def vacate(self, seat: Seat) -> list[JailRequest]:
+    def vacate(self, seat: AuthorSession) -> list[JailRequest]:
         """The seat's holder has gone: interrupts what runs of theirs. Gives what waited, which its taker ends."""
         with self._lock:
             self.interrupt(seat)
             return withdrawn(self._work.waiting, seat)
 
-    def interrupt(self, seat: Seat | None = None) -> bool:
+    def interrupt(self, seat: AuthorSession | None = None) -> bool:
         """Interrupts the running cell; kills the jail if it goes on. False when nothing runs.
 
         seat: only if it is of this seat; False when another's runs.
@@ -248,7 +321,7 @@ class Supervisor:
                 answer(None)
                 return
             running = self._work.running.request if self._work.running is not None else None
-            cell = running if running is not None and running.ask is Ask.EXECUTE else None
+            cell = running if running is not None and running.ask is RequestKind.EXECUTE else None
 
             def enrich(memory: int, processes: int) -> None:
                 answer(
@@ -288,16 +361,16 @@ class Supervisor:
         """The runtime's owner was told of this jail's end, or asked for it: a successor tells nobody again."""
         self._chronicle.mourned()
 
-    def end(self, death: Death) -> None:
+    def end(self, death: JailExit) -> None:
         """Kills the jail. Its callers hear the reason as soon as it is gone."""
         self._ending.end(death)
 
-    def bury(self, found: Death) -> None:
+    def bury(self, found: JailExit) -> None:
         """It has ended by itself, unless somebody ended it."""
         self._ending.bury(found)
 
     @property
-    def death(self) -> Death | None:
+    def death(self) -> JailExit | None:
         """Set when it has ended."""
         return self._ending.death
 
@@ -316,19 +389,19 @@ class Supervisor:
             self._reactor.watch(self._ends.control.fileno(), self._on_control)
             self._intake.watch()
 
-    def heard(self, event: edge.JailEvent) -> None:
+    def heard(self, event: frame_parser.JailEvent) -> None:
         try:
             reply = self._conversation.hear(event) if not self.is_sentenced else None
         except ProtocolViolation:
-            edge.discard(event)
+            frame_parser.discard(event)
             raise
         if reply is None:
-            edge.discard(event)
-        if isinstance(event, edge.OutputEvent):
+            frame_parser.discard(event)
+        if isinstance(event, frame_parser.OutputEvent):
             self._print(event.stream, event.text)
-        elif isinstance(event, edge.DisplayEvent) and self._work.running is not None:
+        elif isinstance(event, frame_parser.DisplayEvent) and self._work.running is not None:
             self._work.running.display(event)
-        elif isinstance(reply, NeverLeft):
+        elif isinstance(reply, RequestLost):
             self._successors.never_left(reply)
         elif reply is not None:
             self._finish(reply)
@@ -376,11 +449,11 @@ class Supervisor:
         with self._lock:
             self._intake.resume()
 
-    def _finish(self, reply: edge.ReplyBody) -> None:
+    def _finish(self, reply: frame_parser.ReplyBody) -> None:
         self._intake.empty_pipes()
         running = self._work.take_running()
         outcome: Outcome
-        if isinstance(reply, edge.ExecutedReply):
+        if isinstance(reply, frame_parser.ExecutedReply):
             outcome, undo = self._successors.ran(running, reply)
             if undo is not None:
                 self._work.waiting.appendleft(undo)
@@ -402,5 +475,5 @@ def _nothing_is_stored() -> bool:
     return False
 
 
-def _broken(violation: ProtocolViolation) -> Death:
-    return Death(reason="protocol", detail=str(violation))
+def _broken(violation: ProtocolViolation) -> JailExit:
+    return JailExit(reason="protocol", detail=str(violation))

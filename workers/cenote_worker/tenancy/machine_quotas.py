@@ -1,20 +1,161 @@
-"""The tallies of a machine, by tenant and quota."""
+"""What tenants use of a machine, counted by its processes together: by tenant and quota.
+
+A counter is a small file, in which each process has a number of its own:
+
+    limit and one, 0 for none | number of one process | of another | ...        each of eight bytes
+
+A process holds a lock on its number for as long as it lives. So what it had counts no more when it is killed, at
+whatever instruction, and the next process takes the place over. Locks are those of an open file (`F_OFD_SETLK`):
+those of a process would go when any descriptor of the file is closed.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 import threading
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
-from cenote_worker.counts import Counts
-from cenote_worker.tenancy.shared_quota import Limits, SharedQuota
-from cenote_worker.tenancy.tally import Tally
+from cenote_worker.process.metrics import QUOTA_REFUSALS, Counts
+from cenote_worker.tenancy.shared_quota import Limits, SharedQuota, exceeded
+
+_NUMBER: Final = struct.Struct("<q")
+_FLOCK: Final = struct.Struct("hhqqi4x")
+"""`struct flock` of 64-bit Linux: type, whence, start, length, pid."""
 
 
-class Stored(Protocol):
+def nothing() -> int:
+    return 0
+
+
+class SharedCounter:
+    """Thread-safe. For as long as nothing is limited a count costs two system calls, and else some more."""
+
+    def __init__(self, quota: SharedQuota, descriptor: int, counts: Counts) -> None:
+        """descriptor: of the file, taken over; opened by this process for nothing else. counts: of refusals."""
+        self._quota = quota
+        self._counts = counts
+        self._file = descriptor
+        self._lock = threading.Lock()
+        self._place = 0
+        """Where this process's number is; 0 until there is one."""
+        self._mine = 0
+
+    def limit(self, limit: int | None) -> None:
+        """What is counted beyond a lower limit stays, and nothing more comes in."""
+        self._write(0, 0 if limit is None else limit + 1)
+
+    @property
+    def used(self) -> int:
+        """By all processes."""
+        with self._lock:
+            return self._mine + self._others()
+
+    def take(self, amount: int, besides: Callable[[], int] = nothing) -> None:
+        """Counts something before it exists. besides: what counts too, and is known elsewhere.
+
+        Raises QuotaExceededError.
+        """
+        with self._lock:
+            if self._limit() is None:
+                self._count(amount)
+                return
+        with self.room(amount, besides):
+            self._count(amount)
+
+    @contextmanager
+    def room(self, amount: int, besides: Callable[[], int] = nothing) -> Iterator[None]:
+        """Nobody else takes anything meanwhile, so that what is kept inside counts for whoever comes next.
+
+        Raises QuotaExceededError where there is no room for so much.
+        """
+        with self._lock:
+            if self._limit() is None:
+                yield
+                return
+            self._lock_at(0, fcntl.F_OFD_SETLKW, fcntl.F_WRLCK)
+            try:
+                used, limit = self._mine + self._others() + besides(), self._limit()
+                if limit is not None and used + amount > limit:
+                    self._counts.add(QUOTA_REFUSALS, self._quota.value)
+                    raise exceeded(self._quota, used, amount, limit)
+                yield
+            finally:
+                self._lock_at(0, fcntl.F_OFD_SETLK, fcntl.F_UNLCK)
+
+    def release(self, amount: int) -> None:
+        """What was taken is gone. A cell may end when all is closed already: it counts no more then."""
+        with self._lock:
+            if self._file < 0:
+                return
+            self._count(-amount)
+
+    def close(self) -> None:
+        """What this process has counts no more."""
+        with self._lock:
+            closed, self._file = self._file, -1  # soon another file has that number
+            os.close(closed)
+
+    # -- the file --
+
+    def _limit(self) -> int | None:
+        written = os.pread(self._file, _NUMBER.size, 0)
+        limit = int(_NUMBER.unpack(written)[0]) if len(written) == _NUMBER.size else 0
+        return limit - 1 if limit else None
+
+    def _others(self) -> int:
+        """The numbers of all other processes that live."""
+        size = os.fstat(self._file).st_size
+        numbers = os.pread(self._file, size - size % _NUMBER.size, 0)
+        counted = (
+            (index * _NUMBER.size, number) for index, (number,) in enumerate(_NUMBER.iter_unpack(numbers))
+        )
+        return sum(
+            number
+            for place, number in counted
+            if place not in (0, self._place) and number and self._lives(place)
+        )
+
+    def _count(self, amount: int) -> None:
+        if not self._place:
+            self._place = self._free_place()
+        if amount < 0:  # at once: the number that is written next is without it
+            self._mine += amount
+        self._write(self._place, self._mine + max(amount, 0))
+        self._mine += max(amount, 0)
+
+    def _free_place(self) -> int:
+        """One that is this process's from now on: nobody can take the lock on it away."""
+        place = _NUMBER.size
+        while not self._claimed(place):
+            place += _NUMBER.size
+        return place
+
+    def _claimed(self, place: int) -> bool:
+        """Whether this process has that place now."""
+        try:
+            self._lock_at(place, fcntl.F_OFD_SETLK, fcntl.F_WRLCK)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _lives(self, place: int) -> bool:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, place, _NUMBER.size, 0)
+        found: bytes = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, asked)
+        return bool(_FLOCK.unpack(found)[0] != fcntl.F_UNLCK)
+
+    def _lock_at(self, place: int, command: int, kind: int) -> None:
+        fcntl.fcntl(self._file, command, _FLOCK.pack(kind, os.SEEK_SET, place, _NUMBER.size, 0))
+
+    def _write(self, place: int, number: int) -> None:
+        os.pwrite(self._file, _NUMBER.pack(number), place)
+
+
+class StoredBytes(Protocol):
     """Asks for the bytes that are kept of a tenant's shared values on this machine, or of its runtimes' states."""
 
     def __call__(self, tenant: str, /) -> int: ...
@@ -34,20 +175,22 @@ class MachineQuotas:
         self._folder = folder
         self._counts = counts or Counts()
         self._lock = threading.Lock()
-        self._tallies: dict[tuple[str, SharedQuota], Tally] = {}
-        self.states: Stored = _none
+        self._tallies: dict[tuple[str, SharedQuota], SharedCounter] = {}
+        self.states: StoredBytes = _none
         """Set where states of runtimes are stored: asked only where something is limited."""
         if folder is not None:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
-    def tally(self, tenant: str, quota: SharedQuota) -> Tally:
+    def tally(self, tenant: str, quota: SharedQuota) -> SharedCounter:
         with self._lock:
             known = self._tallies.get((tenant, quota))
             if known is None:
-                known = self._tallies[tenant, quota] = Tally(quota, self._opened(tenant, quota), self._counts)
+                known = self._tallies[tenant, quota] = SharedCounter(
+                    quota, self._opened(tenant, quota), self._counts
+                )
             return known
 
-    def room(self, tenant: str, size: int, stored: Stored) -> AbstractContextManager[None]:
+    def room(self, tenant: str, size: int, stored: StoredBytes) -> AbstractContextManager[None]:
         """For something of so many bytes, which is kept inside. Raises QuotaExceededError."""
         tally = self.tally(tenant, SharedQuota.STORED)
         return tally.room(size, lambda: stored(tenant) + self.states(tenant))

@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Options)
 M = TypeVar("M", bound=Message)
 
 
-def fill(message: M, options: Options) -> M:
+def fill_options(message: M, options: Options) -> M:
     """Sets all fields of the message that are options. Raises UsageError for what no message can hold: written out, a
     text that is none in UTF-8 would be another variable, or another path.
     """
@@ -28,23 +28,23 @@ def fill(message: M, options: Options) -> M:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             for key, each in value.items():
                 if isinstance(each, Options):
-                    fill(getattr(message, field.name)[_text(key)], each)
+                    fill_options(getattr(message, field.name)[_text(key)], each)
                 else:
                     getattr(message, field.name)[_text(key)] = _text(each)
         elif field.is_repeated and field.message_type is not None:
             for each in value:
-                fill(getattr(message, field.name).add(), each)
+                fill_options(getattr(message, field.name).add(), each)
         elif field.is_repeated:
             getattr(message, field.name).extend(map(_text, value))
         elif field.message_type is not None:
             if isinstance(value, Options):
-                fill(getattr(message, field.name), value).SetInParent()
+                fill_options(getattr(message, field.name), value).SetInParent()
         elif value is not None:
             setattr(message, field.name, (not value) if known.option.is_inverted else _text(value))
     return message
 
 
-def read(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
+def read_options(kind: type[T], message: Message, *, as_asked: bool = False) -> T:
     """as_asked: what is not set is as by default, where zero, or no text, is no value for it.
 
     Raises UsageError with all that is wrong: the message may be anybody's.
@@ -67,10 +67,14 @@ def _value(known: Definition, field: Any, value: Any) -> Any:
         if field.message_type.fields_by_name["value"].message_type is None:
             return dict(value)
         (kind,) = known.options_classes
-        return {key: read(kind, each) for key, each in value.items()}
+        return {key: read_options(kind, each) for key, each in value.items()}
     if field.message_type is not None:
         (kind,) = known.options_classes
-        return tuple(read(kind, each) for each in value) if field.is_repeated else read(kind, value)
+        return (
+            tuple(read_options(kind, each) for each in value)
+            if field.is_repeated
+            else read_options(kind, value)
+        )
     if field.is_repeated:
         return tuple(value)
     if known.option.is_inverted:

@@ -9,14 +9,14 @@ from cenote_security.policy import SandboxPolicy
 from cenote_worker.wire import option_messages
 
 
-def to_message(policy: SandboxPolicy) -> runtime_pb2.Policy:
+def from_policy(policy: SandboxPolicy) -> runtime_pb2.Policy:
     """Raises UsageError for what no message can hold."""
     if isinstance(policy.environment, Environment):
         raise UsageError(
             "an Environment is built on the machine that names it; for a platform, its operator builds one, and "
             "policies name it: SandboxPolicy(environment='its-name')"
         )
-    return option_messages.fill(runtime_pb2.Policy(), policy)
+    return option_messages.fill_options(runtime_pb2.Policy(), policy)
 
 
 def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
@@ -28,14 +28,14 @@ def without_secrets(message: runtime_pb2.Policy) -> runtime_pb2.Policy:
     return shown
 
 
-def from_message(message: runtime_pb2.Policy) -> SandboxPolicy:
+def to_policy(message: runtime_pb2.Policy) -> SandboxPolicy:
     """Raises UsageError for what is no policy: the message may be anybody's."""
-    return option_messages.read(SandboxPolicy, message)
+    return option_messages.read_options(SandboxPolicy, message)
 
 
-def asked_for(message: runtime_pb2.Policy) -> SandboxPolicy:
+def to_requested_policy(message: runtime_pb2.Policy) -> SandboxPolicy:
     """The policy that a request means. What is not set is as by default, where nothing is no value for it.
 
     Raises UsageError with all that is wrong with it.
     """
-    return option_messages.read(SandboxPolicy, message, as_asked=True)
+    return option_messages.read_options(SandboxPolicy, message, as_asked=True)

@@ -8,7 +8,7 @@ from typing import Final
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_security.errors import ProtocolViolation, UsageError
-from cenote_worker.programs import MAX_SPEC, ProgramEnd, ProgramOrder, ProgramSpec
+from cenote_worker.execution.programs import MAX_SPEC, ProgramEnd, ProgramOrder, ProgramSpec
 
 MAX_NAME: Final = 200
 """Characters of a runtime's or a client's name."""

@@ -7,10 +7,10 @@ from typing import Final
 
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import jail_pb2, runtime_pb2
-from cenote_worker import traced
-from cenote_worker.described import fill, fill_error
 from cenote_worker.egress.ledger import Decision, Kind
-from cenote_worker.results import (
+from cenote_worker.execution import messages
+from cenote_worker.execution.messages import fill_error, fill_variable
+from cenote_worker.execution.results import (
     CellUsage,
     ErrorInfo,
     ExecutionResult,
@@ -20,7 +20,7 @@ from cenote_worker.results import (
     StateAfter,
     VariableInfo,
 )
-from cenote_worker.supervisor.edge import read_error
+from cenote_worker.supervisor.frame_parser import read_error
 
 _STATES: Final[Mapping[StateAfter, runtime_pb2.CellResult.State.ValueType]] = {
     "kept": runtime_pb2.CellResult.KEPT,
@@ -56,7 +56,7 @@ def from_result(result: ExecutionResult) -> runtime_pb2.CellResult:
     if result.error is not None:
         message.error.CopyFrom(from_error(result.error))
     if result.trace is not None:
-        traced.fill(message.trace, result.trace)
+        messages.fill_trace(message.trace, result.trace)
     message.usage.CopyFrom(from_usage(result.usage))
     return message
 
@@ -75,7 +75,7 @@ def to_result(message: runtime_pb2.CellResult) -> ExecutionResult:
         truncated=message.truncated,
         reply=message.reply if message.HasField("reply") else None,
         usage=to_usage(message.usage),
-        trace=traced.read(message.trace) if message.HasField("trace") else None,
+        trace=messages.read_trace(message.trace) if message.HasField("trace") else None,
         author=message.author,
         notices=tuple(map(_to_notice, message.notices)),
         unkept=message.unkept,
@@ -141,7 +141,7 @@ def to_decisions(log: runtime_pb2.NetworkLog) -> tuple[Decision, ...]:
 
 def from_info(info: VariableInfo) -> jail_pb2.VariableInfo:
     message = jail_pb2.VariableInfo()
-    fill(message, info)
+    fill_variable(message, info)
     return message
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cenote_security.walls import libc_unsafe as libc
+from cenote_security.walls.kernel import libc_unsafe as libc
 
 FRAMES: Final = 3
 """In a worker: the frames socket. 0 is /dev/null, 1 and 2 are the output pipes."""

@@ -20,21 +20,16 @@ from typing import Final, assert_never
 
 from cenote_security.errors import IsolationUnavailableError
 from cenote_security.policy import Isolation
-from cenote_security.walls.confined import ConfinedLevel
-from cenote_security.walls.essentials import try_essentials
-from cenote_security.walls.facilities import Facilities
-from cenote_security.walls.isolation import resolve_isolation
-from cenote_security.walls.level import Level, LevelName
+from cenote_security.walls.facilities import Facilities, resolve_isolation
+from cenote_security.walls.level import Level, LevelName, WallError
+from cenote_security.walls.levels.landlock_level import LandlockLevel
+from cenote_security.walls.levels.none_level import NoneLevel
+from cenote_security.walls.levels.strict_level import StrictLevel
 from cenote_security.walls.namespaces import open_host_proc
-from cenote_security.walls.strict import StrictLevel
-from cenote_security.walls.trial import attempt
-from cenote_security.walls.unconfined import UnconfinedLevel
-from cenote_security.walls.wall import WallError
-from cenote_worker import known_modules
+from cenote_security.walls.trials import attempt, try_essentials
+from cenote_worker.process import modules
 from cenote_worker.zygote import preload
-from cenote_worker.zygote.common_heap_unsafe import CommonHeap
-from cenote_worker.zygote.common_libraries_unsafe import CommonLibraries
-from cenote_worker.zygote.fresh_memory_unsafe import fill_gaps
+from cenote_worker.zygote.memory_layout_unsafe import CommonHeap, CommonLibraries, fill_gaps
 from cenote_worker.zygote.serve import Zygote, variables_of
 from cenote_worker.zygote.spec import MAX_MESSAGE, ZygoteSpec
 from cenote_worker.zygote.worker_start import Entry
@@ -101,7 +96,7 @@ def _prepare(client: socket.socket) -> tuple[Zygote, dict[str, object]]:
     preloaded = preload.Preloaded() if level.own_kernel else _preload(spec, host_proc)
     entry = _entry(spec.entry)
     tempfile.tempdir = None  # found again by each jail, which has its own
-    known_modules.settle()
+    modules.settle()
     preload.settle_memory()
     if common:
         fill_gaps()
@@ -163,7 +158,9 @@ def _tried(asked: Isolation, host_proc: int) -> Facilities:
     essential = try_essentials(host_proc)
     if asked != "gvisor":
         return essential
-    from cenote_security.walls import runsc_unsafe  # and with it subprocess, which no other zygote needs
+    from cenote_security.walls.levels import (
+        runsc_unsafe,  # and with it subprocess, which no other zygote needs
+    )
 
     return Facilities(found=(*essential.found, attempt("runsc", runsc_unsafe.describe, runsc_unsafe.REMEDY)))
 
@@ -173,13 +170,13 @@ def _level(name: LevelName, host_proc: int) -> Level:
         case "strict":
             return StrictLevel(host_proc)
         case "landlock":
-            return ConfinedLevel(host_proc)
+            return LandlockLevel(host_proc)
         case "gvisor":
-            from cenote_security.walls import gvisor, runsc_unsafe
+            from cenote_security.walls.levels import gvisor_level, runsc_unsafe
 
-            return gvisor.GvisorLevel(host_proc, runsc_unsafe.find())
+            return gvisor_level.GvisorLevel(host_proc, runsc_unsafe.find())
         case "none":
-            return UnconfinedLevel(host_proc)
+            return NoneLevel(host_proc)
         case _:
             assert_never(name)
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from cenote_worker.patient_wait import PatientWait
+from cenote_worker.process.patient_wait import PatientWait
 
 _PARTS: Final = {"numpy": ("numpy.random",)}
 """What a library imports only when it is asked for it, and each worker asks: its tracker wants their types."""

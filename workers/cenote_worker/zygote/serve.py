@@ -1,6 +1,7 @@
-"""The zygote's loop: take requests, fork midwives, reap; end everything when the client is gone, or the last jail.
+"""The zygote's loop: take requests, fork launchers, reap; end everything when the client is gone, or the last jail.
 
-Single-threaded by necessity: a fork copies only the calling thread, and whatever lock another one held stays held.
+Single-threaded by necessity: a fork copies only the calling thread, and a lock that another one held stays held.
+Living jails share no user id: each has a slot of its own.
 """
 
 from __future__ import annotations
@@ -15,20 +16,47 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from cenote_security.walls import libc_unsafe as libc
 from cenote_security.walls import limits
-from cenote_security.walls.environment import scrubbed
+from cenote_security.walls.identity import PER_ZYGOTE
+from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_security.walls.level import Home, Level
-from cenote_security.walls.loopback import PROXY_VARIABLES
-from cenote_security.walls.user_ids import PER_ZYGOTE
-from cenote_worker.patient_wait import PatientWait
-from cenote_worker.zygote import usage, warden
-from cenote_worker.zygote.birth import Birth, deliver, run_and_exit
+from cenote_security.walls.limits import jail_environment
+from cenote_security.walls.namespaces import PROXY_VARIABLES
+from cenote_worker.process.patient_wait import PatientWait
+from cenote_worker.zygote import processes
 from cenote_worker.zygote.descriptors import JailDescriptors, lift
 from cenote_worker.zygote.preload import thread_count
-from cenote_worker.zygote.seats import Seats
-from cenote_worker.zygote.spec import MAX_MESSAGE, JailRequest
+from cenote_worker.zygote.spawn import SpawnRequest, run_and_exit, spawn
+from cenote_worker.zygote.spec import MAX_MESSAGE, JailStartRequest
+from cenote_worker.zygote.warden import loop
 from cenote_worker.zygote.worker_start import Entry
+
+
+class UidSlots:
+    """Seats from 1 to `count - 1`. One that is free again is given as late as may be: what the kernel counts for
+    the user of a jail that has ended is let go of a little later than its processes.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._last = 0
+        self._taken: dict[int, int] = {}
+
+    def take(self, jail: int) -> int:
+        """Raises OSError when none is free."""
+        if len(self._taken) >= self._count - 1:
+            raise OSError(f"this zygote has {len(self._taken)} jails, and no user id for another")
+        taken = set(self._taken.values())
+        while True:
+            self._last = self._last % (self._count - 1) + 1
+            if self._last not in taken:
+                self._taken[jail] = self._last
+                return self._last
+
+    def leave(self, jail: int) -> None:
+        """The jail has ended; of one that has no seat, nothing."""
+        self._taken.pop(jail, None)
+
 
 _DESCRIPTORS: Final = 4
 _MAX_DESCRIPTORS: Final = 16
@@ -41,7 +69,7 @@ _END_SECONDS: Final = 1.0
 def variables_of(home: Home, whole_cpus: int, extra: Mapping[str, str]) -> dict[str, str]:
     """The environment of a jail with this home."""
     programs, _, _ = sys.executable.rpartition("/")
-    return scrubbed(
+    return jail_environment(
         workdir=home.workdir,
         temporary=home.temporary,
         programs=programs,
@@ -74,10 +102,10 @@ class Zygote:
         self._host_proc = host_proc
         self._lingers = lingers
         self.base_memory = limits.data_in_use(host_proc) + level.own_memory
-        self._births_in, self._births_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
-        self._midwives: dict[int, int] = {}
+        self._starts_in, self._starts_out = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._launchers: dict[int, int] = {}
         self._wardens: dict[int, int] = {}
-        self._seats = Seats(PER_ZYGOTE)
+        self._seats = UidSlots(PER_ZYGOTE)
         self._ended: set[int] = set()
         self._cleaners: set[int] = set()
         self._wakeup, self._signalled = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -85,11 +113,11 @@ class Zygote:
     def run(self) -> None:
         """Serve until the client closes its socket or dies; then end all jails, or wait for their ends."""
         signal.set_wakeup_fd(self._signalled, warn_on_full_buffer=False)
-        warden.heed_signals()
-        # Wardens outlive their midwives, and at some levels a jail's processes outlive their warden: all come here.
+        loop.heed_signals()
+        # Wardens outlive their launchers, and at some levels a jail's processes outlive their warden: all come here.
         libc.prctl(libc.PR_SET_CHILD_SUBREAPER, 1)
         poll = select.poll()
-        for descriptor in (self._client.fileno(), self._client_life, self._births_in, self._wakeup):
+        for descriptor in (self._client.fileno(), self._client_life, self._starts_in, self._wakeup):
             poll.register(descriptor, select.POLLIN)
         while True:
             ready = dict(poll.poll())
@@ -106,9 +134,9 @@ class Zygote:
 
     def _outlive_jails(self) -> None:
         poll = select.poll()
-        for descriptor in (self._births_in, self._wakeup):
+        for descriptor in (self._starts_in, self._wakeup):
             poll.register(descriptor, select.POLLIN)
-        while self._midwives or self._wardens or self._ended or self._cleaners:
+        while self._launchers or self._wardens or self._ended or self._cleaners:
             if self._wakeup in dict(poll.poll()):
                 os.read(self._wakeup, 4096)
             self._tend()
@@ -119,13 +147,13 @@ class Zygote:
         lifted = [lift(descriptor) for descriptor in descriptors]
         try:
             if message:
-                self._start(JailRequest.from_json(message), lifted)
+                self._start(JailStartRequest.from_json(message), lifted)
         finally:
             for descriptor in lifted:
                 os.close(descriptor)
         return bool(message)
 
-    def _start(self, request: JailRequest, descriptors: Sequence[int]) -> None:
+    def _start(self, request: JailStartRequest, descriptors: Sequence[int]) -> None:
         if len(descriptors) != _DESCRIPTORS + request.groups + request.has_environment:
             self._say_failed(request.number, "take the descriptors", 0, "the zygote has too many files open")
             return
@@ -135,17 +163,17 @@ class Zygote:
             )
             return
         try:
-            birth = self._birth(request, JailDescriptors.arrived(descriptors, request.groups))
-            self._midwives[deliver(birth)] = request.number
+            spawning = self._spawn_request(request, JailDescriptors.arrived(descriptors, request.groups))
+            self._launchers[spawn(spawning)] = request.number
         except OSError as error:
             self._seats.leave(request.number)
             self._say_failed(request.number, "fork", error.errno or 0, error.strerror or str(error))
 
-    def _birth(self, request: JailRequest, descriptors: JailDescriptors) -> Birth:
+    def _spawn_request(self, request: JailStartRequest, descriptors: JailDescriptors) -> SpawnRequest:
         home = self._level.home(request.number)
         proxy = PROXY_VARIABLES if request.egress else {}
         variables = variables_of(home, request.policy.whole_cpus, proxy)
-        return Birth(
+        return SpawnRequest(
             level=self._level,
             entry=self._entry,
             allowance=request.allowance(self._seats.take(request.number), self.base_memory),
@@ -153,8 +181,8 @@ class Zygote:
             environment={name: text for name, text in variables.items() if os.environ.get(name) != text},
             descriptors=descriptors,
             client=self._client,
-            births=self._births_out,
-            oom_kills=usage.oom_kills(self._host_proc),
+            starts=self._starts_out,
+            oom_kills=processes.oom_kills(self._host_proc),
         )
 
     # -- the dead ------------------------------------------------------------------------------------------
@@ -165,8 +193,8 @@ class Zygote:
         if not self._ended:
             return
         children = self._children()
-        self._note_births()  # behind: a warden comes here when its midwife has ended, which has told of it before
-        strays = children - self._midwives.keys() - self._wardens.keys() - self._cleaners
+        self._note_starts()  # behind: a warden comes here when its launcher has ended, which has told of it before
+        strays = children - self._launchers.keys() - self._wardens.keys() - self._cleaners
         _kill(strays)
         if not strays:
             self._clean_up()
@@ -180,21 +208,21 @@ class Zygote:
             run_and_exit(lambda: [self._level.clean_up(number) for number in ended])
         self._cleaners.add(pid)
 
-    def _note_births(self) -> None:
+    def _note_starts(self) -> None:
         with suppress(BlockingIOError):
-            for line in os.read(self._births_in, 65536).splitlines():
+            for line in os.read(self._starts_in, 65536).splitlines():
                 number, pid = line.split()
                 self._wardens[int(pid)] = int(number)
 
     def _reap(self) -> None:
-        self._note_births()
+        self._note_starts()
         with suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
                 if pid == 0:
                     return
-                self._note_births()  # of this one, or that it told of, since the last look
-                number = self._midwives.pop(pid, None)
+                self._note_starts()  # of this one, or that it told of, since the last look
+                number = self._launchers.pop(pid, None)
                 if number is not None and number not in self._wardens.values():
                     self._seats.leave(number)
                 if number is not None and status != 0:

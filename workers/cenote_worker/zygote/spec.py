@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from cenote_security.policy import Isolation, Mount, SandboxPolicy
-from cenote_security.walls.level import Allowance, Home, LevelName
-from cenote_worker.settings import WorkerSettings
+from cenote_security.walls.level import Home, JailAllowance, LevelName
+from cenote_worker.process.worker_settings import WorkerSettings
 
 MAX_MESSAGE = 64 * 2**10
 """Bytes of one message on a zygote's socket. Paths are the only thing in it that can be long."""
 
-DEFAULT_ENTRY = "cenote_worker.in_jail.worker"
+DEFAULT_ENTRY = "cenote_worker.jail.worker"
 
 _UNTOLD: Final = ("env", "environment", "mounts", "network", "preload")
 """Options that a zygote has in another form, or may not have."""
@@ -55,7 +55,7 @@ class ZygoteSpec:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JailRequest:
+class JailStartRequest:
     """One jail, as asked of a zygote. number: the client's, unique per zygote. policy, egress: see Allowance.
 
     has_environment: whether the policy's variables, and whom programs are to trust, come along, as JSON in a memory
@@ -71,7 +71,9 @@ class JailRequest:
     groups: int = 0
 
     @classmethod
-    def of(cls, policy: SandboxPolicy, number: int, groups: int = 0, trusts: bool = False) -> JailRequest:
+    def of(
+        cls, policy: SandboxPolicy, number: int, groups: int = 0, trusts: bool = False
+    ) -> JailStartRequest:
         kept = {name: value for name, value in policy.changes().items() if name not in _UNTOLD}
         return cls(
             number=number,
@@ -81,9 +83,9 @@ class JailRequest:
             groups=groups,
         )
 
-    def allowance(self, seat: int, base_memory: int) -> Allowance:
+    def allowance(self, seat: int, base_memory: int) -> JailAllowance:
         """seat: see Allowance. base_memory: what a fork of the zygote begins with, below the policy's memory."""
-        return Allowance(
+        return JailAllowance(
             number=self.number,
             seat=seat,
             memory=base_memory + self.policy.memory_bytes,
@@ -100,13 +102,13 @@ class JailRequest:
         return json.dumps({**vars(self), "policy": self.policy.changes()})
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> JailRequest:
+    def from_json(cls, text: str | bytes) -> JailStartRequest:
         fields = json.loads(text)
         return cls(**fields | {"policy": SandboxPolicy.from_changes(fields["policy"])})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Failure:
+class StartFailure:
     """Why a jail was not started. step: which part of the work failed; code: errno or 0."""
 
     step: str

@@ -1,4 +1,11 @@
-"""How a fork of a warden becomes the worker: the same in the first one, and in each that begins where that began."""
+"""How a fork of a warden becomes the worker: the same in the first one, and in each that begins again at the
+initial state.
+
+No process waits with the initial state: the warden forks one that does what the first worker did. A copy made right
+before the first cell would have all that getting ready has written to. The cell writes to most of it again, and
+each page would be there twice: 3.5 MB. A process that waits and has not got ready still takes 2. The warden is a
+fork of the same zygote, has not got ready either, and is there anyway.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +14,63 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from cenote_security.walls.kernel import libc_unsafe as libc
 from cenote_security.walls.level import Level
-from cenote_worker.settings import WorkerSettings
+from cenote_worker.jail.snapshots.protocol import BEGINNING
+from cenote_worker.process.worker_settings import WorkerSettings
 from cenote_worker.zygote.descriptors import FOR_WORKERS, FRAMES, PULSE, WARDEN, place
-from cenote_worker.zygote.origin import Again
+
+
+@dataclass(eq=False)
+class BeginAgain(BaseException):
+    """Raised in a process that was forked to begin where the worker began: what made it is none of its affairs.
+
+    As an exception, so that it has no more of the warden's frames below it than the first worker had: programs that
+    recurse until Python stops them count those. wanted: see `WorkerSettings`. borrower: the line of whom it is lent.
+    """
+
+    wanted: Mapping[str, object]
+    borrower: int | None = None
+
+
+class InitialState:
+    """In the place of a `Copy`."""
+
+    pid: Final = BEGINNING
+    memory: Final = 0
+
+    def wake(self, then: Mapping[str, object]) -> int | None:
+        """See `Copy.wake`. Raises Again in that process."""
+        try:
+            pid = libc.bare_fork()
+        except OSError:
+            return None
+        if pid == 0:
+            raise BeginAgain(then)
+        return pid
+
+    def lend(self, line: socket.socket, then: Mapping[str, object]) -> None:
+        """See `Copy.lend`. Raises Again in the process that answers."""
+        try:
+            pid = libc.bare_fork()
+        except OSError:
+            return
+        if pid == 0:
+            raise BeginAgain(then, line.detach())
+
+    def end(self) -> None:
+        """Nothing is there that could end."""
+
+    def close(self) -> None:
+        """Nothing is there that could have ended."""
+
 
 Entry = Callable[[int, WorkerSettings], None]
 """A worker's main: frames descriptor and settings. When it returns, the jail ends with status 0."""
@@ -86,7 +140,7 @@ class WorkerStart:
         os.close(EXTRA)
         self.entry(FRAMES, self._told())
 
-    def begin_again(self, null: int, again: Again) -> None:
+    def begin_again(self, null: int, again: BeginAgain) -> None:
         """The life of another one, as many frames deep."""
         borrower = () if again.borrower is None else (again.borrower,)
         place([null, *FOR_WORKERS, PULSE, *borrower])

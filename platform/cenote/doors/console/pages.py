@@ -1,5 +1,7 @@
 """Pages of the console: the fleet, a runtime with its steps and variables, a step, what an edit would run again.
 
+Users sign in with a token and are known by the cookie of their browser.
+
 What comes out of a jail is hostile. Text is escaped, and without control characters. Anything else is answered by
 itself, with a policy by which a browser gives it no script, no form, no origin and no network; pages show it in
 frames and images.
@@ -8,7 +10,11 @@ frames and images.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import hmac
+import secrets
+import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,14 +28,68 @@ from starlette.responses import FileResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from cenote.doors.callers import Callers, is_token
-from cenote.doors.console.sessions import LONGEST, Session, Sessions
 from cenote.doors.http_api import status_of
 from cenote.doors.open_runtimes import Door, OpenRuntime
-from cenote.harness.patch import Patch
-from cenote.harness.step import Step
+from cenote.harness.patching.patch import Patch
+from cenote.harness.record.step import Step
 from cenote_security.errors import CenoteError, NotAuthenticatedError, RejectedError
 from cenote_security.printable import printable, shown_size
-from cenote_worker.results import Span, VariableInfo
+from cenote_worker.execution.results import Span, VariableInfo
+
+MOST_SESSIONS: Final = 1_000
+"""At once; the one that has been quiet for longest ends first."""
+
+LONGEST: Final = 12 * 3600.0
+"""Seconds after which a session ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleSession:
+    """token: what its user has signed in with. form_key: what each form of its pages sends back, so that no page of
+    another site sends one. ends: on the monotonic clock.
+    """
+
+    token: str
+    form_key: str
+    ends: float
+
+
+class ConsoleSessions:
+    """Those of one process. Their cookies are of no use after it has ended."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._by_cookie: OrderedDict[bytes, ConsoleSession] = OrderedDict()
+
+    def begin(self, token: str) -> str:
+        """Gives the cookie. The token is good."""
+        cookie = secrets.token_urlsafe(32)
+        self._by_cookie[_key(cookie)] = ConsoleSession(
+            token, secrets.token_urlsafe(32), self._clock() + LONGEST
+        )
+        while len(self._by_cookie) > MOST_SESSIONS:
+            self._by_cookie.popitem(last=False)
+        return cookie
+
+    def get(self, cookie: str) -> ConsoleSession | None:
+        """None for one that has ended, or never was."""
+        session = self._by_cookie.get(_key(cookie))
+        if session is None:
+            return None
+        if session.ends <= self._clock():
+            self.end(cookie)
+            return None
+        self._by_cookie.move_to_end(_key(cookie))
+        return session
+
+    def end(self, cookie: str) -> None:
+        self._by_cookie.pop(_key(cookie), None)
+
+
+def _key(cookie: str) -> bytes:
+    """Not the cookie itself: a search in memory takes a time that depends on what is searched for."""
+    return hashlib.sha256(cookie.encode(errors="replace")).digest()
+
 
 DOOR: Final = "console"
 """The author of steps that come by it."""
@@ -84,7 +144,7 @@ class Visit:
     """A request by a session."""
 
     request: Request
-    session: Session
+    session: ConsoleSession
     door: Door
 
     @property
@@ -116,7 +176,7 @@ class Console:
 
     def __init__(self, callers: Callers) -> None:
         self._callers = callers
-        self._sessions = Sessions()
+        self._sessions = ConsoleSessions()
         self._running = set[asyncio.Task[Any]]()
         self._templates = Environment(
             loader=FileSystemLoader(_HERE / "templates"),
@@ -175,12 +235,14 @@ class Console:
 
         return Route(path, serve, methods=[method])
 
-    def _page(self, template: str, session: Session | None, status: int = 200, **shown: Any) -> Response:
+    def _page(
+        self, template: str, session: ConsoleSession | None, status: int = 200, **shown: Any
+    ) -> Response:
         key = "" if session is None else session.form_key
         text = self._templates.get_template(f"{template}.html").render(form_key=key, **shown)
         return Response(text, status, headers=_HEADERS, media_type="text/html")
 
-    def _failed(self, error: CenoteError, session: Session) -> Response:
+    def _failed(self, error: CenoteError, session: ConsoleSession) -> Response:
         status = status_of(error)
         title = _TITLES.get(status, "Not possible")
         return self._page("failed", session, status, title=title, message=str(error))

@@ -1,4 +1,8 @@
-"""E2B's control interface: sandboxes are made, listed, paused, forked and ended."""
+"""E2B's control interface, and the ports of a sandbox.
+
+Sandboxes are made, listed, paused, forked and ended. A request to a port of a sandbox is served by what listens
+there: the daemon, files, the code interpreter.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +18,12 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from cenote.doors.callers import Callers, is_token
+from cenote.doors.e2b.envd import E2bProcesses, failed
+from cenote.doors.e2b.files import E2bFiles
+from cenote.doors.e2b.interpreter import E2bInterpreter
 from cenote.doors.e2b.sandboxes import DEFAULT_TIMEOUT, E2bSandbox, E2bSandboxes
 from cenote.doors.http_api import MOST_JSON, body_of
-from cenote.doors.misfits import misfit
+from cenote.doors.http_models import bad_arguments
 from cenote.doors.open_runtimes import NotOpenError, OpenRuntimes
 from cenote_security.errors import (
     CenoteError,
@@ -265,7 +272,7 @@ async def _body(request: Request, kind: type[Body]) -> Body:
     try:
         return kind.model_validate_json(text or b"{}")
     except ValidationError as error:
-        raise misfit("the request does", error) from None
+        raise bad_arguments("the request does", error) from None
 
 
 def _page(text: str) -> int:
@@ -301,3 +308,63 @@ def _listed(sandbox: E2bSandbox) -> dict[str, Any]:
         "envdVersion": ENVD_VERSION,
         "metadata": dict(sandbox.metadata),
     }
+
+
+Serve = Callable[[E2bSandbox, Request], Awaitable[Response]]
+
+GONE: Final = 502
+"""How E2B's own proxy answers for a sandbox that is not there."""
+
+
+@dataclass(frozen=True, slots=True)
+class E2bPorts:
+    """The routes of all ports. A sandbox is named by the header `E2b-Sandbox-Id`."""
+
+    sandboxes: E2bSandboxes
+
+    def routes(self) -> list[Route]:
+        interpreter, processes, files = E2bInterpreter(), E2bProcesses(), E2bFiles()
+        routes = [
+            self._route("POST", "/execute", interpreter.execute, refusal),
+            self._route("GET", "/contexts", interpreter.contexts, refusal),
+            self._route("POST", "/contexts", interpreter.contexts, refusal),
+            self._route("DELETE", "/contexts/{context}", interpreter.context, refusal),
+            self._route("POST", "/contexts/{context}/restart", interpreter.context, refusal),
+            self._route("GET", "/health", _healthy, refusal),
+            self._route("GET", "/files", files.download, refusal),
+            self._route("POST", "/files", files.upload, refusal),
+        ]
+        for service, calls in (
+            ("process.Process", processes.calls()),
+            ("filesystem.Filesystem", files.calls()),
+        ):
+            routes += [
+                self._route("POST", f"/{service}/{name}", serve, failed) for name, serve in calls.items()
+            ]
+        return routes
+
+    def _route(
+        self, method: str, path: str, serve: Serve, refused: Callable[[CenoteError], Response]
+    ) -> Route:
+        async def served(request: Request) -> Response:
+            headers = request.headers
+            secret = headers.get("x-access-token") or headers.get("e2b-traffic-access-token") or ""
+            try:
+                sandbox = self.sandboxes.reach(headers.get("e2b-sandbox-id", ""), secret)
+            except NotOpenError as error:
+                message = f"The sandbox was not found: {error}"
+                return JSONResponse({"sandboxId": error.name, "message": message, "code": GONE}, GONE)
+            except CenoteError as error:
+                return refused(error)
+            try:
+                return await serve(sandbox, request)
+            except ValidationError as error:
+                return refused(bad_arguments("the request does", error))
+            except CenoteError as error:
+                return refused(error)
+
+        return Route(path, served, methods=[method])
+
+
+async def _healthy(_: E2bSandbox, __: Request) -> Response:
+    return Response(status_code=204)

@@ -18,10 +18,10 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from cenote.doors.e2b.sandboxes import Command, E2bSandbox, Follower, SandboxGoneError
+from cenote.doors.e2b.sandboxes import CommandFollower, E2bSandbox, SandboxCommand, SandboxGoneError
 from cenote.doors.http_api import MOST_JSON, body_of
 from cenote.doors.open_runtimes import NotOpenError
-from cenote.runtime.process import AsyncProcess
+from cenote.runtime.faces.process import AsyncProcess
 from cenote_security.errors import (
     CenoteError,
     FileTakenError,
@@ -191,7 +191,7 @@ class E2bProcesses:
         return JSONResponse({})
 
     async def _stream_input(self, sandbox: E2bSandbox, request: Request) -> Response:
-        command: Command | None = None
+        command: SandboxCommand | None = None
         for message in await frames_of(request):
             piece = _asked(_Piece, message)
             if piece.start is not None:
@@ -233,7 +233,7 @@ async def _started(
     )
     if not terminal and not asked.stdin:
         process.close_stdin()
-    command = Command(
+    command = SandboxCommand(
         process=process, config=program.model_dump(), tag=asked.tag, is_terminal=terminal is not None
     )
     if not (pid := await process.pid()):
@@ -247,9 +247,11 @@ async def _started(
             yield event
 
 
-async def _followed(sandbox: E2bSandbox, command: Command, pid: int) -> AsyncIterator[dict[str, object]]:
+async def _followed(
+    sandbox: E2bSandbox, command: SandboxCommand, pid: int
+) -> AsyncIterator[dict[str, object]]:
     """What it writes from here on, until its end. Cut where the sandbox was ended meanwhile."""
-    follower = Follower()
+    follower = CommandFollower()
     command.followers.add(follower)
     try:
         yield {"start": {"pid": pid}}
@@ -274,7 +276,7 @@ async def _wrapped(events: AsyncIterator[dict[str, object]]) -> AsyncIterator[di
             yield {"event": event}
 
 
-async def _follow(sandbox: E2bSandbox, pid: int, command: Command) -> None:
+async def _follow(sandbox: E2bSandbox, pid: int, command: SandboxCommand) -> None:
     """Hands on what a program writes, to all who follow it, until its end; it goes on when none does."""
     error = ""
     sandbox.commands[pid] = command
@@ -297,13 +299,13 @@ async def _follow(sandbox: E2bSandbox, pid: int, command: Command) -> None:
     await _tell(command, {"end": {**end, **({"error": error or status} if code != 0 else {})}})
 
 
-async def _tell(command: Command, event: dict[str, object]) -> None:
+async def _tell(command: SandboxCommand, event: dict[str, object]) -> None:
     """A program waits for its slowest follower."""
     for follower in tuple(command.followers):
         await follower.put(event)
 
 
-def _selected(sandbox: E2bSandbox, asked: _Asked) -> tuple[int, Command]:
+def _selected(sandbox: E2bSandbox, asked: _Asked) -> tuple[int, SandboxCommand]:
     """Raises NoProcessError."""
     selector = asked.process
     for pid, command in sandbox.commands.items():
@@ -312,7 +314,7 @@ def _selected(sandbox: E2bSandbox, asked: _Asked) -> tuple[int, Command]:
     raise NoProcessError(selector.pid or selector.tag)
 
 
-async def _write(command: Command, given: _Bytes) -> None:
+async def _write(command: SandboxCommand, given: _Bytes) -> None:
     try:
         data = base64.b64decode(given.stdin or given.pty, validate=True)
     except ValueError:

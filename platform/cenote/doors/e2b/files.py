@@ -18,10 +18,10 @@ from cenote.doors.e2b.envd import STREAM, frame_of, message_of, stream
 from cenote.doors.e2b.sandboxes import HOME, E2bSandbox, FileWatcher
 from cenote.doors.http_api import MOST_FILE, body_of, limited
 from cenote.doors.open_runtimes import NotOpenError
-from cenote.runtime.file_work import FileEvent
-from cenote.runtime.files import AsyncFiles, AsyncFileWatch
+from cenote.runtime.core.file_programs import FileEvent
+from cenote.runtime.faces.files import AsyncFiles, AsyncFileWatch
 from cenote_security.errors import FileTakenError, UsageError
-from cenote_worker.results import FileInfo
+from cenote_worker.execution.results import FileInfo
 
 WORKDIR: Final = "/workspace"
 """The working directory in a jail of isolation `strict`."""

@@ -16,10 +16,10 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from cenote.doors.e2b.sandboxes import HOME, CodeContext, E2bSandbox, SandboxGoneError
 from cenote.doors.http_api import MOST_JSON, body_of
-from cenote.doors.http_streaming import OutputQueue
+from cenote.doors.http_models import OutputQueue
 from cenote_security.errors import CenoteError, UsageError
-from cenote_worker.in_jail.e2b_forms import CHART, DATA
-from cenote_worker.results import ExecutionResult, MimeBundle
+from cenote_worker.execution.results import ExecutionResult, MimeBundle
+from cenote_worker.jail.output.e2b_forms import CHART, DATA
 
 _FORMATS: Final = {
     "text/plain": "text",

@@ -14,13 +14,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from cenote.doors.open_runtimes import Door, NotOpenError, OpenRuntime, OpenRuntimes
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.file_work import FileEvent
-from cenote.runtime.files import AsyncFileWatch
-from cenote.runtime.process import AsyncProcess
+from cenote.runtime.core.file_programs import FileEvent
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.faces.files import AsyncFileWatch
+from cenote.runtime.faces.process import AsyncProcess
 from cenote_security.errors import CenoteError, NotAuthenticatedError, UsageError
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.in_jail import e2b_forms
+from cenote_worker.jail.output import e2b_forms
 
 DOOR: Final = "e2b"
 """The author of steps that come this way."""
@@ -66,7 +66,7 @@ class SandboxGoneError(OSError):
     """Cuts the line of a client whose sandbox was ended during its call: its SDK asks then what became of it."""
 
 
-class Follower:
+class CommandFollower:
     """Events of a command on their way to a client, which may be slow, or leave."""
 
     def __init__(self) -> None:
@@ -88,14 +88,14 @@ class Follower:
 
 
 @dataclass(slots=True, kw_only=True)
-class Command:
+class SandboxCommand:
     """A program of a sandbox that runs: what it was begun as, and who follows its output."""
 
     process: AsyncProcess
     config: Mapping[str, object]
     tag: str | None
     is_terminal: bool
-    followers: set[Follower] = field(default_factory=set)
+    followers: set[CommandFollower] = field(default_factory=set)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -130,7 +130,7 @@ class E2bSandbox:
     state: State = "running"
     is_ending: bool = False
     contexts: dict[str, CodeContext] = field(default_factory=dict)
-    commands: dict[int, Command] = field(default_factory=dict)
+    commands: dict[int, SandboxCommand] = field(default_factory=dict)
     following: set[asyncio.Task[None]] = field(default_factory=set)
     watchers: dict[str, FileWatcher] = field(default_factory=dict)
 

@@ -12,13 +12,12 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Final, Protocol
 
-from cenote.gateway.audit.chain import Mark
-from cenote.gateway.audit.entry import BrokenLineError, Event, parse_line
+from cenote.gateway.audit.entries import AuditEvent, BrokenLineError, Mark, parse_line
 from cenote.gateway.audit.events import deed_done, deeds_lost
 from cenote.gateway.audit.folder import log_files, read_lines
-from cenote.gateway.audit.recorder import Recorder
-from cenote.gateway.nodes import Nodes
-from cenote_worker.tenancy.deeds import Batch
+from cenote.gateway.audit.recorder import AuditRecorder
+from cenote.gateway.machines.nodes import Nodes
+from cenote_worker.tenancy.audit_events import EventBatch
 
 ROUNDS: Final = 20
 """Of one collection: whoever floods the record takes turns with what else there is to do."""
@@ -32,7 +31,7 @@ _NO_ROOM: Final = "more happened there than it has room for, and nobody has fetc
 _ENDED: Final = "the process has ended; what it had not handed over is lost, if there was anything"
 
 
-Reports = Mapping[str, list[Batch] | None]
+Reports = Mapping[str, list[EventBatch] | None]
 """By machine, of each of its sources; None for one that does not answer."""
 
 
@@ -41,15 +40,15 @@ class CollectorListener(Protocol):
 
     def heard(self, reports: Reports) -> None: ...
 
-    def wrote(self, deeds: Batch, after: int) -> None:
+    def wrote(self, deeds: EventBatch, after: int) -> None:
         """They are on record, those with numbers up to `after` since before."""
 
 
-class Collector:
+class AuditCollector:
     """Of one gateway. Thread-safe."""
 
     def __init__(
-        self, recorder: Recorder, nodes: Nodes, folder: Path, listener: CollectorListener | None = None
+        self, recorder: AuditRecorder, nodes: Nodes, folder: Path, listener: CollectorListener | None = None
     ) -> None:
         """folder: of the log that the recorder writes."""
         self._recorder = recorder
@@ -81,7 +80,7 @@ class Collector:
         self._mourn(told, written)
         return any(batch.more for batch in batches)
 
-    def _write(self, batch: Batch, written: dict[str, int]) -> None:
+    def _write(self, batch: EventBatch, written: dict[str, int]) -> None:
         waiting: list[tuple[int, Future[Mark]]] = []
         before = written.get(batch.source, 0)
         try:
@@ -109,7 +108,7 @@ class Collector:
         }
 
 
-def _events(batch: Batch, written: int) -> list[tuple[int, Event]]:
+def _events(batch: EventBatch, written: int) -> list[tuple[int, AuditEvent]]:
     """What is not on record yet, by number."""
     found = []
     if batch.lost and batch.first - 1 > written:

@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cenote.gateway.audit.entry import Event, Fact, Facts
+from cenote.gateway.audit.entries import AuditEvent, Fact, Facts
 from cenote_security.network import Allow
 from cenote_security.options import definitions
 from cenote_security.policy import SandboxPolicy
-from cenote_worker.tenancy.books import policy_digest
-from cenote_worker.tenancy.deeds import CellDeed, Deed, NetworkDeed
+from cenote_worker.tenancy.audit_events import CellAuditEvent, NetworkAuditEvent, RuntimeAuditEvent
+from cenote_worker.tenancy.usage import policy_digest
 
 _MAX_TEXT: Final = 300
 _MAX_LISTED: Final = 50
@@ -28,37 +28,37 @@ class Subject:
     token: str = ""
     runtime: str = ""
 
-    def event(self, kind: str, facts: Facts) -> Event:
-        return Event(kind=kind, tenant=self.tenant, token=self.token, runtime=self.runtime, facts=facts)
+    def event(self, kind: str, facts: Facts) -> AuditEvent:
+        return AuditEvent(kind=kind, tenant=self.tenant, token=self.token, runtime=self.runtime, facts=facts)
 
 
-def access_decided(subject: Subject, action: str, *, refusal: str = "") -> Event:
+def access_decided(subject: Subject, action: str, *, refusal: str = "") -> AuditEvent:
     """Somebody asked for something. refusal: why not, empty if it was allowed."""
     facts: dict[str, Fact] = {"action": _cut(action), "allowed": not refusal, "reason": _cut(refusal)}
     return subject.event("access", facts)
 
 
-def token_changed(subject: Subject, change: str, token: str, scopes: Iterable[str] = ()) -> Event:
+def token_changed(subject: Subject, change: str, token: str, scopes: Iterable[str] = ()) -> AuditEvent:
     """change: `issued`, `extended`, `rotated`, `revoked`, or `ended` with its job. token: the id of that one."""
     return subject.event("token", {"change": change, "changed": token, "scopes": _listed(sorted(scopes))})
 
 
-def tenant_changed(subject: Subject, change: str, name: str) -> Event:
+def tenant_changed(subject: Subject, change: str, name: str) -> AuditEvent:
     """change: such as `created`, `closed`, or the limit that was set."""
     return subject.event("tenant", {"change": _cut(change), "name": _cut(name)})
 
 
-def runtime_created(subject: Subject, name: str, policy: SandboxPolicy, *, parent: str = "") -> Event:
+def runtime_created(subject: Subject, name: str, policy: SandboxPolicy, *, parent: str = "") -> AuditEvent:
     """parent: the id of the runtime that it is a branch of."""
     facts: dict[str, Fact] = {"name": _cut(name), "policy": policy_facts(policy)}
     return subject.event("runtime.created", facts | ({"parent": parent} if parent else {}))
 
 
-def runtime_removed(subject: Subject, reason: str) -> Event:
+def runtime_removed(subject: Subject, reason: str) -> AuditEvent:
     return subject.event("runtime.removed", {"reason": _cut(reason)})
 
 
-def cell_ran(deed: CellDeed) -> Event:
+def cell_ran(deed: CellAuditEvent) -> AuditEvent:
     """It has ended. Of its code a digest and where it begins, of an error its kind, of its output the size."""
     subject = Subject(tenant=deed.origin.tenant, token=deed.token, runtime=deed.origin.runtime)
     facts: dict[str, Fact] = {
@@ -82,7 +82,7 @@ def cell_ran(deed: CellDeed) -> Event:
     return subject.event("cell", facts)
 
 
-def network_used(deed: NetworkDeed) -> Event:
+def network_used(deed: NetworkAuditEvent) -> AuditEvent:
     """A jail asked for a way out, or such a connection has ended. `decided_at`, with host and port, says which."""
     decision = deed.decision
     subject = Subject(tenant=deed.origin.tenant, runtime=deed.origin.runtime)
@@ -100,13 +100,13 @@ def network_used(deed: NetworkDeed) -> Event:
     return subject.event("network.ended", facts | {"bytes": deed.passed})
 
 
-def deed_done(deed: Deed, source: str, number: int) -> Event:
+def deed_done(deed: RuntimeAuditEvent, source: str, number: int) -> AuditEvent:
     """source, number: of the deed, by which it is known whether it is on record."""
-    event = cell_ran(deed) if isinstance(deed, CellDeed) else network_used(deed)
+    event = cell_ran(deed) if isinstance(deed, CellAuditEvent) else network_used(deed)
     return replace(event, facts={**event.facts, "source": source, "number": number})
 
 
-def deeds_lost(source: str, number: int, lost: int | None, reason: str) -> Event:
+def deeds_lost(source: str, number: int, lost: int | None, reason: str) -> AuditEvent:
     """What is not on record, and never will be. number: up to which this says so. lost: how many; None where nobody
     knows.
     """

@@ -1,13 +1,16 @@
-"""Where the audit log lies: `<first entry>.jsonl` files that continue each other, `head`, and the writer's `lock`."""
+"""Files of the audit log, and how they are read from one entry to the next.
+
+The folder has `<first entry>.jsonl` files that continue each other, `head`, and the writer's `lock`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from cenote.gateway.audit.entry import MAX_LINE
+from cenote.gateway.audit.entries import MAX_LINE, BrokenLineError, Mark, follow, mark_of
 
 HEAD: Final = "head"
 LOCK: Final = "lock"
@@ -17,7 +20,7 @@ _SUFFIX: Final = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class LogLine:
     """A line of a file as it lies there. offset: of its first byte. At the end of a file it may lack its newline."""
 
     offset: int
@@ -34,7 +37,7 @@ def log_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob(f"*{_SUFFIX}") if path.stem.isdecimal())
 
 
-def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
+def read_lines(path: Path, start: int = 0) -> Iterator[LogLine]:
     """One line after the other; of one that is longer than any entry, as much as shows that. start: an offset."""
     with path.open("rb") as file:
         file.seek(start)
@@ -43,4 +46,42 @@ def read_lines(path: Path, start: int = 0) -> Iterator[Line]:
             content = file.readline(MAX_LINE + 1)
             if not content:
                 return
-            yield Line(offset=offset, content=content)
+            yield LogLine(offset=offset, content=content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WalkStop:
+    """The first line that is not the next entry. line: from 1. offset: bytes of the file before it."""
+
+    path: Path
+    line: int
+    offset: int
+    reason: str
+
+
+class ChainWalk:
+    """mark: the last good entry."""
+
+    def __init__(self, start: Mark, marks: Iterable[Mark]) -> None:
+        """start: taken as it is. marks: those after it must be met."""
+        self.mark = start
+        self._marks = tuple(marks)
+
+    def read(self, path: Path) -> WalkStop | None:
+        """Goes on through a file. None when all of its lines are the next entries."""
+        for number, line in enumerate(read_lines(path), start=1):
+            try:
+                self._step(line.content)
+            except BrokenLineError as error:
+                return WalkStop(path=path, line=number, offset=line.offset, reason=str(error))
+        return None
+
+    def missing(self) -> Mark | None:
+        """A mark that lies further on than the log goes."""
+        return next((mark for mark in self._marks if mark.number > self.mark.number), None)
+
+    def _step(self, content: bytes) -> None:
+        here = mark_of(follow(self.mark, content))
+        if any(mark.number == here.number and mark.hash != here.hash for mark in self._marks):
+            raise BrokenLineError("it is not the entry that was signed or witnessed")
+        self.mark = here

@@ -1,32 +1,189 @@
-"""Writes the audit log. One writer at a time, held by a lock on the folder.
+"""Writes the audit log, and recovers it when it is opened again.
 
-When `append` returns, its entries and then the head are on the disk (fdatasync of each, and of the folder when a
-file was made): they outlast a kill and, as far as the disk is honest, a power cut. Several events in one call share
-these two syncs. When it raises, what was to be recorded must not be done.
+There is one writer at a time, which holds a lock on the folder.
+
+An append is acknowledged once the head is signed. So what comes after the head was not acknowledged: whole
+entries are kept, and everything from the first that is not whole is cut off. What a crash cannot explain is
+refused.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, Self
 
-from cenote.gateway.audit.chain import Mark, after, before
-from cenote.gateway.audit.entry import Event, parse_line
-from cenote.gateway.audit.folder import BASE, LOCK, file_of, log_files, read_lines
-from cenote.gateway.audit.head import signed_base
-from cenote.gateway.audit.head_file import HeadFile
-from cenote.gateway.audit.log_file import LogFile
-from cenote.gateway.audit.recovery import recover
-from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.audit.entries import (
+    SLOT_BYTES,
+    START,
+    AuditEvent,
+    BrokenLineError,
+    Facts,
+    Mark,
+    after,
+    before,
+    head_slot,
+    parse_line,
+    read_head,
+    signed_base,
+)
+from cenote.gateway.audit.folder import BASE, HEAD, LOCK, ChainWalk, file_of, log_files, read_lines
+from cenote.gateway.errors import AuditBrokenError, AuditUnavailableError
+from cenote_security.auth.secret_files import create_secret_file, replace_file, sync_folder
 from cenote_security.errors import UsageError
-from cenote_security.secret_files import replace_file
+
+
+class LogFile:
+    """Open for its one writer. size: of what was written whole."""
+
+    def __init__(self, path: Path, size: int | None = None) -> None:
+        """size: where to go on in a file that is there; what follows is cut off. None: a new one. Raises OSError."""
+        create = os.O_CREAT | os.O_EXCL if size is None else 0
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | create, 0o600)
+        self.size = size or 0
+        self._ragged = size is not None
+        if size is None:
+            try:
+                sync_folder(path.parent)
+            except OSError:
+                os.close(self._fd)
+                path.unlink()  # else it could never be made
+                raise
+
+    def write(self, content: bytes) -> None:
+        """Adds all of it, or raises OSError and, now or before the next write, takes back the part that was added."""
+        self._cut()
+        self._ragged = True
+        try:
+            self._write(content)
+        except OSError:
+            with suppress(OSError):
+                self._cut()
+            raise
+        self._ragged = False
+        self.size += len(content)
+
+    def sync(self) -> None:
+        """Raises OSError, and then nobody knows what is on the disk: a second sync would report success."""
+        os.fdatasync(self._fd)
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    def _write(self, content: bytes) -> None:
+        written = 0
+        while written < len(content):
+            written += os.pwrite(self._fd, content[written:], self.size + written)
+
+    def _cut(self) -> None:
+        if self._ragged:
+            os.ftruncate(self._fd, self.size)
+            self._ragged = False
+
+
+class HeadFile:
+    """Open for its one writer. mark: what it says."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        """Makes it for a log without files. Raises AuditBrokenError when it was not signed with this key; OSError."""
+        path = folder / HEAD
+        if not path.exists() and not log_files(folder):
+            create_secret_file(path, head_slot(START, key).ljust(2 * SLOT_BYTES, b" "))
+        found = read_head(path.read_bytes(), key) if path.exists() else None
+        if found is None:
+            raise AuditBrokenError(folder, "its head is missing, or was not signed with this key")
+        self.mark, self._slot = found
+        self._key = key
+        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+    def advance(self, mark: Mark) -> None:
+        """Says a new mark, on the disk when it returns. Raises OSError, and then either mark may be said."""
+        slot = 1 - self._slot
+        os.pwrite(self._fd, head_slot(mark, self._key), slot * SLOT_BYTES)
+        os.fdatasync(self._fd)
+        self.mark, self._slot = mark, slot
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRecovery:
+    """mark: the last good entry. path: the file to go on in, None for a log without files; size: its good bytes.
+
+    unsigned: good entries after the head. dropped: what follows them and is not whole.
+    """
+
+    mark: Mark
+    path: Path | None = None
+    size: int = 0
+    unsigned: int = 0
+    dropped: bytes = b""
+
+    @property
+    def note(self) -> Facts | None:
+        """What the log should say of it, None if there was nothing to recover."""
+        if not self.unsigned and not self.dropped:
+            return None
+        return {
+            "adopted_entries": self.unsigned,
+            "dropped_bytes": len(self.dropped),
+            "dropped_sha256": hashlib.sha256(self.dropped).hexdigest(),
+        }
+
+
+def recover(folder: Path, head: Mark) -> LogRecovery:
+    """Reads the last file; older ones are for `verify`. Raises AuditBrokenError."""
+    files = log_files(folder)
+    if not files:
+        if head.number:
+            raise AuditBrokenError(folder, f"its files are missing, up to entry {head.number}")
+        return LogRecovery(mark=head)
+    path = files[-1]
+    walk = ChainWalk(_start(folder, path, head), [head])
+    stop = walk.read(path)
+    if walk.missing():
+        where = (
+            f"{path.name}, line {stop.line}: {stop.reason}" if stop else f"it ends before entry {head.number}"
+        )
+        raise AuditBrokenError(folder, where)
+    size = stop.offset if stop else path.stat().st_size
+    return LogRecovery(
+        mark=walk.mark,
+        path=path,
+        size=size,
+        unsigned=walk.mark.number - head.number,
+        dropped=_rest(path, size),
+    )
+
+
+def _rest(path: Path, offset: int) -> bytes:
+    with path.open("rb") as file:
+        file.seek(offset)
+        return file.read()
+
+
+def _start(folder: Path, path: Path, head: Mark) -> Mark:
+    """The entry before the file's first: as that one says, or the head if it is not whole."""
+    first = next(read_lines(path), None)
+    try:
+        start = head if first is None else before(parse_line(first.content))
+    except BrokenLineError:
+        start = head
+    if start.number != int(path.stem) - 1 or start.number > head.number:
+        raise AuditBrokenError(folder, f"{path.name} does not continue what was signed")
+    if start.number == head.number and start.hash != head.hash:
+        raise AuditBrokenError(folder, f"the entry before {path.name} is not the one that was signed")
+    return start
+
 
 DEFAULT_FILE_BYTES: Final = 64 * 2**20
 KEY_BYTES: Final = 32
@@ -78,7 +235,7 @@ class AuditLog:
         """The last acknowledged entry. Copied to where nobody can change it, it is a witness for `verify`."""
         return self._head.mark
 
-    def append(self, *events: Event) -> Mark:
+    def append(self, *events: AuditEvent) -> Mark:
         """Records events, all or none, and gives the place of the last one.
 
         Raises AuditUnavailableError. After a full disk the call may be repeated; a disk that failed to sync ends this
@@ -112,7 +269,7 @@ class AuditLog:
         if base is None:
             return 0
         removed = base.number + 1 - int(old[0].stem)
-        self.append(Event(kind="log.trimmed", facts={"entries": removed, "up_to": base.number}))
+        self.append(AuditEvent(kind="log.trimmed", facts={"entries": removed, "up_to": base.number}))
         try:
             replace_file(self.folder / BASE, signed_base(base, self._key))
             for path in old:
@@ -145,9 +302,9 @@ class AuditLog:
             self._began = found.path.stat().st_mtime
             self._acknowledge(self._file, found.mark)
         if found.note is not None:
-            self.append(Event(kind="log.recovered", facts=found.note))
+            self.append(AuditEvent(kind="log.recovered", facts=found.note))
 
-    def _next(self, events: tuple[Event, ...]) -> tuple[Mark, bytes]:
+    def _next(self, events: tuple[AuditEvent, ...]) -> tuple[Mark, bytes]:
         mark, lines = self._head.mark, []
         for event in events:
             entry = after(mark, event, int(self._clock() * 1e6))

@@ -1,24 +1,22 @@
-"""Many callers, one disk: whatever comes in while a write is under way shares the next one.
+"""Many callers, one disk: events that arrive while a write is under way share the next one.
 
-A sync takes milliseconds, a cell may take less. So a caller chooses: it waits for the future, and then what it does
-is on record before it is done; or it does not, and a power cut may take the last moments of the record.
-
-Nothing that was taken in is lost while this process lives, and while the log cannot be written nothing is taken in:
-what is not recorded must not be done.
+The log has one writer, the gateway. Events of the operator's commands are left in the database, from where the
+gateway records them.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Final, Self
 
-from cenote.gateway.audit.chain import Mark
-from cenote.gateway.audit.entry import Event, check_event
+from cenote.gateway.audit.entries import AuditEvent, Mark, check_event
 from cenote.gateway.audit.log import AuditLog
 from cenote.gateway.errors import AuditUnavailableError
+from cenote.gateway.store.database import Database
 
 log = logging.getLogger("cenote.gateway")
 
@@ -31,11 +29,11 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Item:
-    event: Event
+    event: AuditEvent
     done: Future[Mark] = field(default_factory=Future)
 
 
-class Recorder:
+class AuditRecorder:
     """Writes a log on a thread of its own. The log stays its maker's, to close after this."""
 
     def __init__(self, log: AuditLog, *, backlog: int = DEFAULT_BACKLOG) -> None:
@@ -49,7 +47,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._run, name="cenote-audit", daemon=True)
         self._thread.start()
 
-    def record(self, event: Event) -> Future[Mark]:
+    def record(self, event: AuditEvent) -> Future[Mark]:
         """Takes an event in, at once; from any thread.
 
         The future is done when it is on the disk, with the mark of that moment. It cannot be cancelled; it raises
@@ -130,3 +128,37 @@ class Recorder:
             for item in self._waiting:
                 item.done.set_exception(error)
             return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Notice:
+    number: int
+    event: AuditEvent
+
+
+class Notices:
+    """Left by any process; taken by the gateway, in their order."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def leave(self, event: AuditEvent) -> None:
+        """It is on the disk when this returns, and on record when a gateway runs."""
+        with self._database.transaction():
+            row = self._database.row("SELECT COALESCE(MAX(number), 0) + 1 AS next FROM notices")
+            assert row is not None
+            sql = "INSERT INTO notices (number, event) VALUES (?, ?)"
+            self._database.execute(sql, row["next"], json.dumps(asdict(event)))
+
+    def hand_over(self, recorder: AuditRecorder) -> None:
+        """Puts on record what was left. A crash in between puts it there twice, never not at all.
+
+        Raises AuditUnavailableError; what was not recorded stays.
+        """
+        for notice in self._left():
+            recorder.record(notice.event).result()
+            self._database.execute("DELETE FROM notices WHERE number = ?", notice.number)
+
+    def _left(self) -> list[_Notice]:
+        rows = self._database.rows("SELECT number, event FROM notices ORDER BY number")
+        return [_Notice(number=row["number"], event=AuditEvent(**json.loads(row["event"]))) for row in rows]

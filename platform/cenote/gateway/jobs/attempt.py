@@ -1,29 +1,33 @@
-"""One attempt at one task, in a runtime of its own: setup, variables, the cell or the agent, the result."""
+"""One attempt at one task, in a runtime of its own: setup, variables, the cell or the agent, the result.
+
+Cells and values wait for the tenant's quota, instead of failing at once. What a task did is logged as text, of
+which the head and the tail are kept.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
-from cenote.agent import CaveAgent
-from cenote.agent.response import AgentResponse, ExecutionStatus, StopReason
-from cenote.gateway.jobs.ledger import Failure, TaskOutcome, TaskRow
-from cenote.gateway.jobs.patient_port import PatientPort
+from cenote.agent import AgentRuntime, CaveAgent
+from cenote.agent.vocabulary.events import Event, EventType
+from cenote.agent.vocabulary.response import AgentResponse, ExecutionStatus, StopReason
+from cenote.agent.vocabulary.runtime_port import PassingPort
+from cenote.gateway.jobs.ledger import TaskFailure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.schedule import Verdict
-from cenote.gateway.jobs.task_log import TaskLogText
 from cenote.models import Model, ModelError
 from cenote.models.errors import ContextLengthError, ModelRequestError
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.injectables import Variable
-from cenote.runtime.listeners import AsyncListener
-from cenote.runtime.references import ObjectReference
-from cenote.runtime.replies import done
+from cenote.runtime.core.listeners import AsyncListener, OnOutput
+from cenote.runtime.core.replies import done
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.inject.injectables import Injectable, Variable
+from cenote.runtime.inject.references import ObjectReference
 from cenote.team.errors import BudgetExceededError
 from cenote_proto.scalars import utf8_text
 from cenote_proto.v1 import jail_pb2, job_pb2
@@ -41,17 +45,121 @@ from cenote_security.errors import (
     UnknownRuntimeError,
 )
 from cenote_security.values.plain_json import NotPlainError, as_json
-from cenote_worker.hosted.value_forms import Written
-from cenote_worker.results import ErrorInfo, ExecutionResult
-from cenote_worker.supervisor.edge import ValueReply
+from cenote_worker.execution.results import ErrorInfo, ExecutionResult, VariableInfo
+from cenote_worker.runtime.jail_requests import WrittenForm
+from cenote_worker.supervisor.frame_parser import ValueReply
 from cenote_worker.supervisor.requests import Outcome
+
+T = TypeVar("T")
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
+
+PATIENCE: Final = 600.0
+"""Seconds of waiting in one request: what does not fit after that may never do so."""
+
+
+class PatientPort(PassingPort):
+    """Carries out AgentRuntime, and is a runtime to an agent: see HasPort."""
+
+    def __init__(self, inner: AgentRuntime, waited: Callable[[float], None]) -> None:
+        """waited: hears how long each wait took, in seconds, which is not the task's time."""
+        super().__init__(inner)
+        self._waited = waited
+
+    @property
+    def port(self) -> AgentRuntime:
+        return self
+
+    async def execute(
+        self, code: str, *, timeout: float | None, on_output: OnOutput | None, cause: str = ""
+    ) -> ExecutionResult:
+        return await self._patiently(
+            lambda: self._inner.execute(code, timeout=timeout, on_output=on_output, cause=cause)
+        )
+
+    async def inject(self, *items: Injectable) -> None:
+        await self._patiently(lambda: self._inner.inject(*items))
+
+    async def describe(self) -> Sequence[VariableInfo]:
+        return await self._inner.describe()
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        pause, waited = FIRST_PAUSE, 0.0
+        while True:
+            try:
+                return await ask()
+            except QuotaExceededError:  # nothing ran
+                if waited >= PATIENCE:
+                    raise
+                waited += pause
+                self._waited(pause)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+
+
+HEAD: Final = 16 * 2**10
+TAIL: Final = 16 * 2**10
+"""Characters."""
+
+
+class TaskLogText:
+    """Of one attempt."""
+
+    def __init__(self) -> None:
+        self._head = ""
+        self._tail = ""
+        self._left_out = 0
+        self._last = ""
+
+    def __str__(self) -> str:
+        cut = f"\n... {self._left_out} characters left out ...\n" if self._left_out else ""
+        return self._head + cut + self._tail
+
+    @property
+    def left_out(self) -> int:
+        return self._left_out
+
+    def cell(self, what: str, result: ExecutionResult) -> None:
+        """what: `setup`, or `code`."""
+        for heading, text in (
+            (f"{what}: output", result.stdout),
+            (f"{what}: errors", result.stderr),
+            (f"{what}: failed", str(result.error) if result.error is not None else ""),
+        ):
+            self.block(heading, text)
+
+    def hear(self, event: Event) -> None:
+        """Of the agent."""
+        if event.type.is_passing:
+            return
+        if event.type is EventType.TEXT:
+            self._add(event.content if self._last == "text" else f"--- text\n{event.content}", "text")
+        else:
+            self.block(event.type.value, event.content)
+
+    def block(self, heading: str, text: str) -> None:
+        if text:
+            self._add(f"--- {heading}\n{text}", heading)
+
+    def _add(self, text: str, kind: str) -> None:
+        """A piece of another kind begins on a line of its own."""
+        before = self._tail or self._head
+        text = text if kind == self._last == "text" or not before or before.endswith("\n") else f"\n{text}"
+        self._last = kind
+        room = HEAD - len(self._head)
+        self._head += text[:room]
+        tail = self._tail + text[room:]
+        self._left_out += max(0, len(tail) - TAIL)
+        self._tail = tail[-TAIL:]
+
 
 log = logging.getLogger("cenote.jobs")
 
 MAX_VALUE: Final = 256 * 2**10
 """Characters of a task's result as JSON; larger ones belong into files or shared values."""
 
-_JSON: Final = Written(jail_pb2.JSON_VALUE, most=4 * MAX_VALUE)
+_JSON: Final = WrittenForm(jail_pb2.JSON_VALUE, most=4 * MAX_VALUE)
 
 MAX_ANSWER: Final = 64 * 2**10
 MAX_MESSAGE: Final = 4_000
@@ -64,7 +172,7 @@ Stage = Literal["setup", "variables", "task", "result", "platform"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class AttemptResult:
     """How an attempt came to its end. An outcome without an error is a success."""
 
     verdict: Verdict
@@ -74,13 +182,13 @@ class Ended:
 class _FailedError(Exception):
     """The attempt is over. hopeless: a further one would come to the same."""
 
-    def __init__(self, failure: Failure, *, hopeless: bool = False) -> None:
+    def __init__(self, failure: TaskFailure, *, hopeless: bool = False) -> None:
         super().__init__(failure)
         self.failure = failure
         self.hopeless = hopeless
 
 
-class Attempt:
+class TaskAttempt:
     """variables: shared ones, by name. model: the agent's, for a task that is a text."""
 
     def __init__(
@@ -102,7 +210,7 @@ class Attempt:
         self._limit = asyncio.timeout(None)
         self._port = PatientPort(runtime.port, self._prolong)
 
-    async def carry_out(self) -> Ended:
+    async def carry_out(self) -> AttemptResult:
         """Raises nothing but CancelledError: what goes wrong is the attempt's outcome."""
         began = monotonic()
         ended = await self._ended()
@@ -114,51 +222,51 @@ class Attempt:
         )
         return replace(ended, outcome=outcome)
 
-    async def _ended(self) -> Ended:
+    async def _ended(self) -> AttemptResult:
         try:
             await asyncio.to_thread(self._runtime.core.start)
         except (QuotaExceededError, UnavailableError) as error:
             return self._not_begun(error)
         except CenoteError as error:
-            return Ended(verdict="over", outcome=TaskOutcome(error=self._failure(error, "platform")))
+            return AttemptResult(verdict="over", outcome=TaskOutcome(error=self._failure(error, "platform")))
         try:
             async with self._limit:
                 self._begin_time()
-                return Ended(verdict="over", outcome=await self._work())
+                return AttemptResult(verdict="over", outcome=await self._work())
         except TimeoutError:
             if not self._limit.expired():
                 raise
-            failure = Failure(
+            failure = TaskFailure(
                 type="TimeoutError",
                 message=f"the task took longer than {self._definition.timeout:g} s",
                 reason="time",
                 stage=self._stage,
             )
-            return Ended(verdict="failed", outcome=TaskOutcome(error=failure))
+            return AttemptResult(verdict="failed", outcome=TaskOutcome(error=failure))
         except _FailedError as error:
             verdict: Verdict = "over" if error.hopeless else "failed"
-            return Ended(verdict=verdict, outcome=TaskOutcome(error=error.failure))
+            return AttemptResult(verdict=verdict, outcome=TaskOutcome(error=error.failure))
         except CenoteError as error:
             return self._of_error(error)
         except Exception:
             log.exception("a task failed")
-            failure = Failure(
+            failure = TaskFailure(
                 type="InternalError",
                 message="the platform failed at this; its operator's log says how",
                 reason="platform",
                 stage="platform",
             )
-            return Ended(verdict="over", outcome=TaskOutcome(error=failure))
+            return AttemptResult(verdict="over", outcome=TaskOutcome(error=failure))
 
-    def _not_begun(self, error: CenoteError) -> Ended:
+    def _not_begun(self, error: CenoteError) -> AttemptResult:
         """Nothing ran."""
         hopeless = isinstance(error, IsolationUnavailableError | JailStartError)
         failure = self._failure(error, "platform")
-        return Ended(verdict="failed" if hopeless else "crowded", outcome=TaskOutcome(error=failure))
+        return AttemptResult(verdict="failed" if hopeless else "crowded", outcome=TaskOutcome(error=failure))
 
-    def _of_error(self, error: CenoteError) -> Ended:
+    def _of_error(self, error: CenoteError) -> AttemptResult:
         verdict, reason = _meaning(error)
-        return Ended(verdict=verdict, outcome=TaskOutcome(error=self._failure(error, reason)))
+        return AttemptResult(verdict=verdict, outcome=TaskOutcome(error=self._failure(error, reason)))
 
     async def _work(self) -> TaskOutcome:
         self._stage = "variables"
@@ -237,20 +345,20 @@ class Attempt:
 
     # -- what is told --
 
-    def _failure(self, error: CenoteError, reason: str) -> Failure:
+    def _failure(self, error: CenoteError, reason: str) -> TaskFailure:
         message = str(error)
         if self._model is not None:
             with suppress(Exception):
                 message = self._model.redact(message)
-        return Failure(
+        return TaskFailure(
             type=type(error).__name__,
             message=_cut(utf8_text(message), MAX_MESSAGE),
             reason=reason,
             stage=self._stage,
         )
 
-    def _of_cell(self, error: ErrorInfo) -> Failure:
-        return Failure(
+    def _of_cell(self, error: ErrorInfo) -> TaskFailure:
+        return TaskFailure(
             type=utf8_text(error.type)[:200],
             message=_cut(utf8_text(error.message), MAX_MESSAGE),
             reason="lost" if error.outside else error.reason,
@@ -294,7 +402,7 @@ def _meaning(error: CenoteError) -> tuple[Verdict, str]:
     return "over", "exception"
 
 
-def _unfinished(response: AgentResponse) -> Failure:
+def _unfinished(response: AgentResponse) -> TaskFailure:
     steps = response.status is ExecutionStatus.MAX_STEPS_REACHED
     message = (
         f"the agent used up its {response.max_steps} steps"
@@ -302,7 +410,7 @@ def _unfinished(response: AgentResponse) -> Failure:
         else _ENDS.get(response.stop_reason, f"the run ended without an answer: {response.stop_reason.value}")
     )
     last = f"; the last it said: {response.content[:1000]}" if response.content else ""
-    return Failure(
+    return TaskFailure(
         type="MaxStepsReached" if steps else "Incomplete",
         message=_cut(utf8_text(message + last), MAX_MESSAGE),
         reason="steps" if steps else "incomplete",

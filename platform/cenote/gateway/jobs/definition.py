@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from cenote.gateway.bounds import TenantBounds
+from cenote.gateway.jobs.rules import JobRules
 from cenote.gateway.teams.definition import MAX_BYTES, budget_of, check_model, check_secrets
-from cenote.jobs.checks import wrong_identifier
-from cenote.jobs.limits import MAX_CODE, MAX_VARIABLES
+from cenote.gateway.values.bounds import TenantBounds
+from cenote.jobs.checks import MAX_CODE, MAX_VARIABLES, wrong_identifier
 from cenote.team.budget import Budget
 from cenote_proto.v1 import job_pb2, team_pb2
 from cenote_security.errors import UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_security.problems import Problems
-from cenote_worker.job_rules import JobRules
 from cenote_worker.wire import option_messages, policies
 
 
@@ -65,8 +64,12 @@ def check_budget(message: team_pb2.TeamBudget) -> Budget:
 
 def rules_of(definition: job_pb2.JobDefinition) -> JobRules:
     """Raises UsageError."""
-    return option_messages.read(JobRules, definition, as_asked=True)
+    return option_messages.read_options(JobRules, definition, as_asked=True)
 
 
 def sandbox_of(definition: job_pb2.JobDefinition) -> SandboxPolicy:
-    return policies.asked_for(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
+    return (
+        policies.to_requested_policy(definition.sandbox)
+        if definition.HasField("sandbox")
+        else SandboxPolicy()
+    )

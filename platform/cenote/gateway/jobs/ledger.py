@@ -12,11 +12,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Final, Literal
 
-from cenote.gateway.database import Database
-from cenote.gateway.jobs.schedule import Standing, lost
-from cenote.gateway.jobs.table import JobRow, Jobs
-from cenote.gateway.orchestrators.fence import Fence
-from cenote.gateway.orchestrators.works import SupersededError
+from cenote.gateway.jobs.schedule import PendingTask, lost
+from cenote.gateway.jobs.tables import JobRow, JobTable
+from cenote.gateway.store.database import Database
+from cenote.gateway.work.workload import Fence, SupersededError
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import JobId
 
@@ -37,7 +36,7 @@ class TaskRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failure:
+class TaskFailure:
     """Why an attempt failed. See JobError."""
 
     type: str
@@ -52,7 +51,7 @@ class TaskOutcome:
 
     value: str = ""
     answer: str = ""
-    error: Failure | None = None
+    error: TaskFailure | None = None
     duration: float = 0.0
     log: str = ""
     left_out: int = 0
@@ -80,7 +79,7 @@ class JobLedger:
     @property
     def row(self) -> JobRow:
         try:
-            return Jobs(self.database).of_all(self.job)
+            return JobTable(self.database).of_all(self.job)
         except UnknownEntryError:
             raise SupersededError from None
 
@@ -96,7 +95,7 @@ class JobLedger:
 
     # -- what is to be done --
 
-    def begin(self) -> list[Standing]:
+    def begin(self) -> list[PendingTask]:
         """Takes the job up. What a former process had under way is lost: it is to be done again, or has failed."""
         with self._fence.writing():
             sql = (
@@ -111,7 +110,7 @@ class JobLedger:
             self._read = self.row.revision
             return list(self._standings("waiting"))
 
-    def added(self, known: set[int]) -> list[Standing]:
+    def added(self, known: set[int]) -> list[PendingTask]:
         """Tasks that were given back to be done since they were last asked for. known: those that are under way."""
         revision = self.row.revision
         if revision == self._read:
@@ -166,7 +165,7 @@ class JobLedger:
         with self._fence.writing():
             self._write(position, state, outcome)
 
-    def again(self, standing: Standing, outcome: TaskOutcome, *, is_lost: bool) -> None:
+    def again(self, standing: PendingTask, outcome: TaskOutcome, *, is_lost: bool) -> None:
         """It is to be done once more. is_lost: nobody knows what came of its attempt."""
         with self._fence.writing():
             self._write(standing.position, "waiting", outcome)
@@ -208,12 +207,14 @@ class JobLedger:
 
     # -- inside of a transaction --
 
-    def _standings(self, state: str) -> Iterator[Standing]:
+    def _standings(self, state: str) -> Iterator[PendingTask]:
         sql = "SELECT position, tries, losses, due FROM job_tasks WHERE job_id = ? AND state = ? ORDER BY position"
         for row in self.database.rows(sql, self.job, state):
-            yield Standing(position=row["position"], tries=row["tries"], losses=row["losses"], due=row["due"])
+            yield PendingTask(
+                position=row["position"], tries=row["tries"], losses=row["losses"], due=row["due"]
+            )
 
-    def _lose(self, before: Standing) -> None:
+    def _lose(self, before: PendingTask) -> None:
         after = lost(before, self.clock())
         if after is not None:
             self._put_back(after, lost=1)
@@ -222,7 +223,7 @@ class JobLedger:
         sql = "UPDATE job_tasks SET lost = lost + 1 WHERE job_id = ? AND position = ?"
         self.database.execute(sql, self.job, before.position)
 
-    def _put_back(self, standing: Standing, lost: int) -> None:
+    def _put_back(self, standing: PendingTask, lost: int) -> None:
         sql = (
             "UPDATE job_tasks SET state = 'waiting', tries = ?, losses = ?, due = ?, lost = lost + ? "
             "WHERE job_id = ? AND position = ?"
@@ -267,14 +268,14 @@ class JobLedger:
         return outcome, outcome.log if kept + len(outcome.log) <= LOGS_UP_TO else ""
 
 
-LOST: Final = Failure(
+LOST: Final = TaskFailure(
     type="OutcomeUnknownError",
     message="the platform was stopped, or killed, at each attempt; what came of them is not known",
     reason="lost",
     stage="platform",
 )
 
-FULL: Final = Failure(
+FULL: Final = TaskFailure(
     type="QuotaExceededError",
     message=f"the results and logs of a job have up to {MAX_KEPT >> 20} MiB; submit fewer tasks at once, or have "
     f"them give less",

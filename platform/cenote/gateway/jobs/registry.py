@@ -9,24 +9,23 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
+from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
-from cenote.gateway.bounds import TenantBounds
 from cenote.gateway.jobs.definition import check_budget, check_definition, sandbox_of
-from cenote.gateway.jobs.room import fits, need_of, tasks_on
 from cenote.gateway.jobs.runtimes import names_of
-from cenote.gateway.jobs.table import ID_PREFIX, OVER, JobRow, checked_name
-from cenote.gateway.orchestrators.keys import Keys
-from cenote.gateway.orchestrators.processes import Orchestrators
-from cenote.gateway.pages import page
-from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Hold, Quota, unit_of
-from cenote.gateway.registry import Registry
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
-from cenote.jobs.checks import TaskCheck
-from cenote.jobs.limits import MAX_KEY, MAX_RETRIED
+from cenote.gateway.jobs.schedule import fits, need_of, tasks_on
+from cenote.gateway.jobs.tables import FINAL_JOB_STATES, ID_PREFIX, JobRow, checked_name
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.values.bounds import TenantBounds
+from cenote.gateway.values.principal import Principal
+from cenote.gateway.values.quota import Hold, Quota, unit_of
+from cenote.gateway.work.processes import Orchestrators
+from cenote.gateway.work.settings import WorkSecrets
+from cenote.jobs.checks import MAX_KEY, MAX_RETRIED, TaskCheck
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import job_pb2
+from cenote_security.auth.tokens import BearerToken, Scope
 from cenote_security.errors import (
     EntryExistsError,
     NotAuthenticatedError,
@@ -38,8 +37,6 @@ from cenote_security.errors import (
 )
 from cenote_security.ids import JobId, TenantId, new_job_id
 from cenote_security.problems import Problems
-from cenote_security.scopes import Scope
-from cenote_security.tokens import BearerToken
 
 log = logging.getLogger("cenote.jobs")
 
@@ -92,7 +89,7 @@ class JobRegistry:
         self,
         stores: Stores,
         state: StateFolder,
-        runtimes: Registry,
+        runtimes: RuntimeRegistry,
         orchestrators: Orchestrators,
         endpoints: Collection[str] = (),
         bounds: TenantBounds | None = None,
@@ -273,7 +270,7 @@ class JobRegistry:
         self._record(principal, "job.retry")
         with self._stores.database.transaction():
             # Looked at here: a process that works on it may end it until then, and its token with it.
-            was_over = self._stores.jobs.of_all(job.id).state in OVER
+            was_over = self._stores.jobs.of_all(job.id).state in FINAL_JOB_STATES
             reopened = bool(self._stores.job_tasks.renew(job.id, request.tasks))
             if reopened and was_over:
                 self._renew_token(principal, job.id)
@@ -289,7 +286,7 @@ class JobRegistry:
         self._stores.reserve(hold)
 
     def _renew_token(self, principal: Principal, job: JobId) -> None:
-        keys = Keys(self._state.jobs / job)
+        keys = WorkSecrets(self._state.jobs / job)
         self._forget_token(principal.tenant, keys)
         keys.replace_token(self._issued(principal, job))
 
@@ -307,7 +304,7 @@ class JobRegistry:
             with suppress(UnknownEntryError, SecretFileError, NotAuthenticatedError):  # it is being deleted
                 definition = job_pb2.JobDefinition.FromString(self._stores.jobs.of_all(job).definition)
                 if definition.variables:
-                    holder = self._stores.tokens.authenticate(Keys(self._state.jobs / job).token())
+                    holder = self._stores.tokens.authenticate(WorkSecrets(self._state.jobs / job).token())
                     yield job, holder, list(definition.variables.values())
 
     def clear_remains(self) -> None:
@@ -325,11 +322,11 @@ class JobRegistry:
         for job, tenant in self._stores.jobs.over().items():
             if job in self._settled:
                 continue
-            self._forget_token(tenant, Keys(self._state.jobs / job))
+            self._forget_token(tenant, WorkSecrets(self._state.jobs / job))
             self._stores.quotas.release(job)
             self._settled.add(job)
 
-    def _forget_token(self, tenant: TenantId, keys: Keys) -> None:
+    def _forget_token(self, tenant: TenantId, keys: WorkSecrets) -> None:
         try:
             token = BearerToken.parse(keys.token())
         except SecretFileError:  # it has none any more
@@ -350,7 +347,7 @@ class JobRegistry:
             self._clear(job.tenant, job.id)
 
     def _clear_remains_of(self, job: JobId) -> None:
-        keys = Keys(self._state.jobs / job)
+        keys = WorkSecrets(self._state.jobs / job)
         try:
             holder = self._stores.tokens.authenticate(keys.token())
         except (NotAuthenticatedError, SecretFileError):  # it came that far
@@ -375,14 +372,14 @@ class JobRegistry:
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(job), "its job was deleted")
         self._settled.discard(job)
-        keys = Keys(self._state.jobs / job)
+        keys = WorkSecrets(self._state.jobs / job)
         self._forget_token(tenant, keys)
         keys.remove()
         self._stores.quotas.release(job)
         self._stores.jobs.clear(job)
 
     def _give_keys(self, submission: Submission) -> None:
-        keys = Keys(self._state.jobs / submission.job)
+        keys = WorkSecrets(self._state.jobs / submission.job)
         keys.make(self._issued(submission.principal, submission.job))
         keys.keep(submission.head.secrets)
 

@@ -1,7 +1,6 @@
-"""Works on one job: begins its tasks, writes down what came of each, goes on where a process was killed.
+"""Works on one job: starts its tasks, writes down their outcomes, continues after a process was killed.
 
-Without Ray, and without a gRPC server: a client of the gateway like any other, with a token of the job's own. A Ray
-actor and a plain process are shells around it.
+What a call to a model cost is written down before the next one.
 """
 
 from __future__ import annotations
@@ -10,34 +9,83 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, Literal, TypeVar
 
-from cenote.gateway.database import Database
-from cenote.gateway.database_place import database_place
-from cenote.gateway.jobs.account import JobAccount
-from cenote.gateway.jobs.attempt import Attempt, Ended
-from cenote.gateway.jobs.definition import rules_of, sandbox_of
-from cenote.gateway.jobs.ledger import Failure, JobLedger, TaskOutcome, TaskRow
-from cenote.gateway.jobs.room import AT_LEAST, need_of, room
+from cenote.gateway.jobs.attempt import AttemptResult, TaskAttempt
+from cenote.gateway.jobs.definition import check_budget, rules_of, sandbox_of
+from cenote.gateway.jobs.ledger import JobLedger, TaskFailure, TaskOutcome, TaskRow
 from cenote.gateway.jobs.runtimes import JobRuntimes
-from cenote.gateway.jobs.schedule import Schedule, Standing
-from cenote.gateway.jobs.table import OVER, Jobs
-from cenote.gateway.orchestrators.keys import Keys
-from cenote.gateway.orchestrators.settings import OrchestratorSettings
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.quota_book import QuotaBook
-from cenote.gateway.tokens import Tokens
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.references import ObjectReference
+from cenote.gateway.jobs.schedule import AT_LEAST, PendingTask, Schedule, need_of, room
+from cenote.gateway.jobs.tables import FINAL_JOB_STATES, JobTable
+from cenote.gateway.store.database import Database, database_place
+from cenote.gateway.store.quotas import QuotaBook
+from cenote.gateway.store.tenants import Tokens
+from cenote.gateway.teams.team_builder import model_of
+from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
+from cenote.gateway.work.workload import SupersededError
+from cenote.models import Model
+from cenote.models.prices import list_price
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.inject.references import ObjectReference
 from cenote.runtime.remote.address import Destination
-from cenote.runtime.remote.jobs import SECONDS_KEPT
-from cenote_proto.v1 import job_pb2
+from cenote.runtime.remote.job_client import SECONDS_KEPT
+from cenote.team.budget import Amount, Budget
+from cenote.team.budget_ledger import BudgetLedger
+from cenote.team.metered_model import Meter, MeteredModel
+from cenote_proto.v1 import job_pb2, team_pb2
+from cenote_security.auth.tokens import BearerToken
 from cenote_security.errors import CenoteError, QuotaExceededError, UnavailableError, UsageError
 from cenote_security.ids import JobId
-from cenote_security.tokens import BearerToken
+
+
+class JobAccount:
+    """Of one job, in one process."""
+
+    def __init__(
+        self, ledger: JobLedger, definition: job_pb2.JobDefinition, secrets: Mapping[str, str]
+    ) -> None:
+        self._ledger = ledger
+        self._definition = definition
+        self._secrets = secrets
+        tokens, nanodollars = ledger.spent()
+        budget = ledger.row.budget
+        message = team_pb2.TeamBudget.FromString(budget) if budget else definition.budget
+        self._treasury = BudgetLedger(check_budget(message), Amount(tokens=tokens, nanodollars=nanodollars))
+
+    def model(self, position: int) -> Model:
+        """For the agent of one task. Raises UsageError where cost is limited and nobody knows the price."""
+        message = self._definition.model
+        model = model_of(message, self._secrets, 0)
+        price = list_price(model.model_id)
+        if price is None and self._treasury.budget.cost is not None:
+            raise UsageError(
+                f"the job's budget limits cost, and no price is known for {model.model_id!r}; limit tokens instead"
+            )
+        purse = _Purse(self._treasury, partial(self._ledger.spend, position))
+        return MeteredModel(model, purse, Meter(), price)
+
+
+class _Purse:
+    """See Payer: the treasury, of which one task takes."""
+
+    def __init__(self, treasury: BudgetLedger, book: Callable[[int, int], None]) -> None:
+        self._treasury = treasury
+        self._book = book
+
+    @property
+    def budget(self) -> Budget:
+        return self._treasury.budget
+
+    async def reserve(self, amount: Amount) -> int:
+        return await self._treasury.reserve(amount)
+
+    def settle(self, ticket: int, used: Amount) -> None:
+        self._treasury.settle(ticket, used)
+        self._book(used.tokens, used.nanodollars)
+
 
 T = TypeVar("T")
 
@@ -70,7 +118,7 @@ class JobRunner:
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._job = JobId(settings.work)
-        keys = Keys(settings.state.jobs / self._job)
+        keys = WorkSecrets(settings.state.jobs / self._job)
         self._secrets = keys.secrets()
         # It asks again by itself, and says what it waits for.
         self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
@@ -92,9 +140,9 @@ class JobRunner:
 
     def _end_token(self, database: Database) -> None:
         """With the job. It is the one that this process had: a job that is done again is given another."""
-        job = Jobs(database).of_all(self._job)
+        job = JobTable(database).of_all(self._job)
         token = BearerToken.parse(self._destination.token)
-        if job.state in OVER and token is not None:
+        if job.state in FINAL_JOB_STATES and token is not None:
             Tokens(database).forget(job.tenant, token.id)
 
 
@@ -122,8 +170,8 @@ class _Work:
         self._need = need_of(sandbox_of(definition))
         self._tenant = ledger.row.tenant
         self._variables: dict[str, ObjectReference] = {}
-        self._missing: Failure | None = None
-        self._spent: Failure | None = None
+        self._missing: TaskFailure | None = None
+        self._spent: TaskFailure | None = None
         """Why no further agent begins. Set by the first that the budget did not cover."""
         self._looked = False
         """Whether anything could have begun."""
@@ -164,7 +212,7 @@ class _Work:
         self._take_up(self._ledger.added(self._schedule.known))
         return self._schedule.is_over and self._ledger.finish()
 
-    def _take_up(self, standings: Sequence[Standing]) -> None:
+    def _take_up(self, standings: Sequence[PendingTask]) -> None:
         """Tasks that were given back to be done, perhaps with another budget."""
         if standings:
             self._schedule.add(standings)
@@ -206,7 +254,7 @@ class _Work:
 
     # -- one task --
 
-    async def _attempt(self, standing: Standing) -> None:
+    async def _attempt(self, standing: PendingTask) -> None:
         row = self._ledger.task(standing.position)
         refused = self._refused(row)
         if refused is not None:
@@ -227,15 +275,17 @@ class _Work:
         finally:
             await self._runtimes.end(runtime)
 
-    async def _ended(self, runtime: AsyncPythonRuntime, standing: Standing, row: TaskRow) -> Ended:
+    async def _ended(self, runtime: AsyncPythonRuntime, standing: PendingTask, row: TaskRow) -> AttemptResult:
         try:
             model = self._account.model(standing.position) if row.kind == "task" else None
         except UsageError as error:
-            failure = Failure(type=type(error).__name__, message=str(error), reason="model", stage="platform")
-            return Ended(verdict="over", outcome=TaskOutcome(error=failure))
-        return await Attempt(runtime, self._definition, row, self._variables, model).carry_out()
+            failure = TaskFailure(
+                type=type(error).__name__, message=str(error), reason="model", stage="platform"
+            )
+            return AttemptResult(verdict="over", outcome=TaskOutcome(error=failure))
+        return await TaskAttempt(runtime, self._definition, row, self._variables, model).carry_out()
 
-    def _write(self, standing: Standing, ended: Ended) -> None:
+    def _write(self, standing: PendingTask, ended: AttemptResult) -> None:
         position, outcome = standing.position, ended.outcome
         if outcome.error is not None and outcome.error.reason == "budget":
             self._spent = outcome.error
@@ -251,7 +301,7 @@ class _Work:
             state: Literal["succeeded", "failed"] = "succeeded" if outcome.error is None else "failed"
             self._ledger.end(position, state, outcome)
 
-    def _refused(self, row: TaskRow) -> Failure | None:
+    def _refused(self, row: TaskRow) -> TaskFailure | None:
         """Why it is of no use to begin it."""
         return self._missing or (self._spent if row.kind == "task" else None)
 
@@ -263,7 +313,7 @@ class _Work:
                 self._variables[name] = await self._patiently(partial(self._runtimes.reference, reference))
             except CenoteError as error:
                 message = f"the shared value of the variable {name!r} is gone: {error}; submit the job again with it"
-                self._missing = Failure(
+                self._missing = TaskFailure(
                     type=type(error).__name__, message=message, reason="variables", stage="variables"
                 )
 

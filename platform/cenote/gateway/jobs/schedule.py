@@ -1,6 +1,8 @@
-"""Which task of a job begins when, and what becomes of one whose attempt is over. No clock, no I/O, no chance.
+"""Which task of a job starts when, and what happens after its attempt. No clock, no I/O, no randomness.
 
-Nothing in here has to survive: it is made anew from what is written down of each task, see Standing.
+How many tasks may run at once is limited by the tenant's quotas and by the machines. A quarter of each quota is
+left for what else the tenant does; where nothing of the job runs, one task may have all that is there, since a
+small quota would let none start.
 """
 
 from __future__ import annotations
@@ -10,7 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cenote_worker.job_rules import MAX_BACKOFF, JobRules
+from cenote.gateway.jobs.rules import MAX_BACKOFF, MAX_CONCURRENCY, JobRules
+from cenote.gateway.values.quota import Amounts, Quota
+from cenote_security.policy import SandboxPolicy
 
 MAX_LOSSES: Final = 5
 """Attempts of one task whose outcome is unknown, since the platform failed under it: a task that brings it down each
@@ -26,7 +30,7 @@ Verdict = Literal["over", "failed", "lost", "crowded"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PendingTask:
     """A task that is to be done. tries: attempts that have failed. losses: of which nobody knows.
 
     due: seconds since the epoch, before which it does not begin.
@@ -41,16 +45,16 @@ class Standing:
 class Schedule:
     """Of one job. Times are seconds since the epoch, as the caller has them."""
 
-    def __init__(self, rules: JobRules, standings: Iterable[Standing] = ()) -> None:
+    def __init__(self, rules: JobRules, standings: Iterable[PendingTask] = ()) -> None:
         self._rules = rules
-        self._ready: list[tuple[int, Standing]] = []
-        self._later: list[tuple[float, int, Standing]] = []
-        self._running: dict[int, Standing] = {}
+        self._ready: list[tuple[int, PendingTask]] = []
+        self._later: list[tuple[float, int, PendingTask]] = []
+        self._running: dict[int, PendingTask] = {}
         self._not_before = 0.0
         self._pause = FIRST_PAUSE
         self.add(standings)
 
-    def add(self, standings: Iterable[Standing]) -> None:
+    def add(self, standings: Iterable[PendingTask]) -> None:
         """Tasks that are to be done, none of which is known here."""
         for standing in standings:
             heapq.heappush(self._later, (standing.due, standing.position, standing))
@@ -76,7 +80,7 @@ class Schedule:
             return 0
         return max(0, min(len(self._ready), self._rules.concurrency - len(self._running)))
 
-    def start(self, now: float, room: int) -> list[Standing]:
+    def start(self, now: float, room: int) -> list[PendingTask]:
         """Those that begin now, by their places in the input. room: for how many more there is any."""
         begun = []
         for _ in range(min(self.wants(now), max(room, 0))):
@@ -85,7 +89,7 @@ class Schedule:
             begun.append(standing)
         return begun
 
-    def ended(self, position: int, verdict: Verdict, now: float) -> Standing | None:
+    def ended(self, position: int, verdict: Verdict, now: float) -> PendingTask | None:
         """An attempt is over. Gives the task's standing if it is to be done once more, None if it is over."""
         before = self._running.pop(position)
         if verdict != "crowded":
@@ -114,7 +118,7 @@ class Schedule:
         """What has not begun never does."""
         self._ready, self._later = [], []
 
-    def _after(self, before: Standing, verdict: Verdict, now: float) -> Standing | None:
+    def _after(self, before: PendingTask, verdict: Verdict, now: float) -> PendingTask | None:
         match verdict:
             case "over":
                 return None
@@ -127,7 +131,7 @@ class Schedule:
         if tries >= self._rules.attempts:
             return None
         wait = min(self._rules.backoff * 2 ** (tries - 1), MAX_BACKOFF)
-        return Standing(position=before.position, tries=tries, losses=before.losses, due=now + wait)
+        return PendingTask(position=before.position, tries=tries, losses=before.losses, due=now + wait)
 
     def _ripen(self, now: float) -> None:
         while self._later and self._later[0][0] <= now:
@@ -135,9 +139,49 @@ class Schedule:
             heapq.heappush(self._ready, (position, standing))
 
 
-def lost(before: Standing, now: float) -> Standing | None:
+def lost(before: PendingTask, now: float) -> PendingTask | None:
     """Of a task whose attempt ended without anybody knowing how; None if it is not done any more."""
     losses = before.losses + 1
     if losses >= MAX_LOSSES:
         return None
-    return Standing(position=before.position, tries=before.tries, losses=losses, due=now)
+    return PendingTask(position=before.position, tries=before.tries, losses=losses, due=now)
+
+
+OF_A_PROCESSOR: Final = 4
+"""Tasks of one job for each processor: most of the time they wait for a model, or for data."""
+
+AT_LEAST: Final = 16
+"""Tasks of one job, however few processors there are."""
+
+
+def tasks_on(processors: int) -> int:
+    """How many tasks of one job may be under way on machines that have so many, all together."""
+    return min(max(AT_LEAST, OF_A_PROCESSOR * processors), MAX_CONCURRENCY)
+
+
+def room(
+    limits: Amounts, used: Amounts, need: Amounts, running: int, on_machines: int = MAX_CONCURRENCY
+) -> int:
+    """How many more may begin. need: of one task. running: tasks of this job. on_machines: see tasks_on."""
+    return min(_room_in_quotas(limits, used, need, running), max(on_machines - running, 0))
+
+
+def _room_in_quotas(limits: Amounts, used: Amounts, need: Amounts, running: int) -> int:
+    bound = [quota for quota in need if quota in limits and need[quota] > 0]
+    free = min(
+        ((limits[quota] - limits[quota] // 4 - used[quota]) // need[quota] for quota in bound),
+        default=MAX_CONCURRENCY,
+    )
+    if free > 0 or running:
+        return max(free, 0)
+    return int(all(used[quota] + need[quota] <= limits[quota] for quota in bound))
+
+
+def fits(limits: Amounts, need: Amounts) -> Quota | None:
+    """The quota that is too small for a single task, if nothing else had any of it; None if there is none."""
+    return next((quota for quota in need if quota in limits and need[quota] > limits[quota]), None)
+
+
+def need_of(policy: SandboxPolicy) -> Amounts:
+    """What the runtime of one task takes."""
+    return {Quota.RUNTIMES: 1, Quota.MEMORY: policy.memory_bytes, Quota.CPUS: policy.millicpus}

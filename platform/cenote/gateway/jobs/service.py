@@ -1,24 +1,29 @@
-"""JobService: a tenant's jobs, by name."""
+"""JobService: a tenant's jobs, by name.
+
+Also holds the shared values of jobs, while a job has something to do.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from asyncio import Task
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
 from typing import Final, NoReturn, TypeVar
 
-from cenote.gateway.callers import Callers, Context
+from cenote.gateway.api.calls import Context, GatewayCalls, public
+from cenote.gateway.api.fair_turns import TenantSemaphore, to_its_end
 from cenote.gateway.jobs.registry import JobRegistry, Submission
-from cenote.gateway.jobs.table import JobRow
-from cenote.gateway.principal import Principal
-from cenote.gateway.slow_work import to_its_end
-from cenote.gateway.stores import Stores
-from cenote.gateway.turns import Turns
+from cenote.gateway.jobs.runtimes import later_holder_of
+from cenote.gateway.jobs.tables import JobRow
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.values.principal import Principal
+from cenote.runtime.remote.job_client import SECONDS_KEPT
 from cenote_proto.scalars import make
-from cenote_proto.v1 import job_pb2
+from cenote_proto.v1 import job_pb2, reference_pb2
 from cenote_proto.v1.job_pb2_grpc import JobServiceServicer
-from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.errors import UnavailableError, UnknownReferenceError, UsageError
 from cenote_security.ids import JobId
 
 T = TypeVar("T")
@@ -37,11 +42,11 @@ SUBMITTING: Final = 300.0
 class JobService(JobServiceServicer):
     """On the gateway's loop; what blocks is done on threads."""
 
-    def __init__(self, stores: Stores, registry: JobRegistry, callers: Callers) -> None:
+    def __init__(self, stores: Stores, registry: JobRegistry, callers: GatewayCalls) -> None:
         self._stores = stores
         self._registry = registry
         self._callers = callers
-        self._turns = Turns(ARRIVING, OF_ONE_TENANT)
+        self._turns = TenantSemaphore(ARRIVING, OF_ONE_TENANT)
 
     async def SubmitJob(
         self, requests: AsyncIterator[job_pb2.SubmitJobRequest], context: Context
@@ -132,7 +137,7 @@ class JobService(JobServiceServicer):
     async def _results(
         self, principal: Principal, job: JobId, request: job_pb2.ResultsRequest, barred: Task[NoReturn]
     ) -> AsyncIterator[job_pb2.JobResult]:
-        """barred: see Callers. It is looked at also while nothing happens."""
+        """barred: see GatewayCalls. It is looked at also while nothing happens."""
         heard, tasks = request.after, self._stores.job_tasks
         while True:
             if barred.done():
@@ -160,3 +165,53 @@ class JobService(JobServiceServicer):
             answered: Awaitable[T] = self._callers.on_thread(lambda: work(principal))
             return await answered
         raise AssertionError("a call that failed was ended")
+
+
+log = logging.getLogger("cenote.jobs")
+
+KEEP_EVERY: Final = SECONDS_KEPT / 4
+"""Seconds between two requests to keep them for longer: one that fails is followed by others in good time."""
+
+Hold = Callable[[Principal, reference_pb2.HoldRequest], Awaitable[None]]
+"""Has a value held for a tenant. Raises what may come of a call."""
+
+
+class SharedJobValues:
+    """On the gateway's loop. every: seconds."""
+
+    def __init__(
+        self, jobs: JobRegistry, callers: GatewayCalls, hold: Hold, *, every: float = KEEP_EVERY
+    ) -> None:
+        self._jobs = jobs
+        self._callers = callers
+        self._hold = hold
+        self._every = every
+
+    async def keep(self) -> None:
+        """For ever."""
+        while True:
+            await self._keep_all()
+            await asyncio.sleep(self._every)
+
+    async def _keep_all(self) -> None:
+        try:
+            wanted = await self._callers.on_thread(lambda: list(self._wanted()))
+        except Exception as error:  # noqa: BLE001  (a database that is away for a moment; it is logged there)
+            log.warning("the values of jobs could not be looked after: %s", public(error))
+            return
+        for principal, request in wanted:
+            try:
+                await self._hold(principal, request)
+            except Exception as error:  # noqa: BLE001  (of one value, and the others are to be kept)
+                told = public(error)
+                if not isinstance(told, UnknownReferenceError):  # of which whoever works on the job tells
+                    log.warning("a value of a job could not be kept for longer: %s", told)
+
+    def _wanted(self) -> Iterator[tuple[Principal, reference_pb2.HoldRequest]]:
+        for job, principal, references in self._jobs.values():
+            for reference in references:
+                holder = later_holder_of(job)
+                yield (
+                    principal,
+                    make(reference_pb2.HoldRequest, id=reference, holder=holder, lease=SECONDS_KEPT),
+                )

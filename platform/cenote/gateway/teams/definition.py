@@ -7,12 +7,11 @@ import keyword
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-from cenote.gateway.bounds import TenantBounds
+from cenote.gateway.values.bounds import TenantBounds
 from cenote.team.budget import Budget
 from cenote_proto.v1 import team_pb2
-from cenote_security.containment import weakness
 from cenote_security.errors import RejectedError, UsageError, WeakerSandboxError
-from cenote_security.policy import SandboxPolicy
+from cenote_security.policy import SandboxPolicy, weakness
 from cenote_security.problems import Problems
 from cenote_worker.wire import option_messages, policies
 
@@ -100,7 +99,7 @@ def check_work(request: team_pb2.StartRunRequest, definition: team_pb2.TeamDefin
 
 def budget_of(message: team_pb2.TeamBudget) -> Budget:
     """Raises UsageError for one that makes no sense."""
-    return option_messages.read(Budget, message)
+    return option_messages.read_options(Budget, message)
 
 
 def settings_of(member: team_pb2.TeamMember) -> dict[str, object]:
@@ -110,11 +109,15 @@ def settings_of(member: team_pb2.TeamMember) -> dict[str, object]:
 
 def sandbox_of(member: team_pb2.TeamMember) -> SandboxPolicy | None:
     """A member's own, as far as it has one."""
-    return policies.asked_for(member.sandbox) if member.HasField("sandbox") else None
+    return policies.to_requested_policy(member.sandbox) if member.HasField("sandbox") else None
 
 
 def common_sandbox(definition: team_pb2.TeamDefinition) -> SandboxPolicy:
-    return policies.asked_for(definition.sandbox) if definition.HasField("sandbox") else SandboxPolicy()
+    return (
+        policies.to_requested_policy(definition.sandbox)
+        if definition.HasField("sandbox")
+        else SandboxPolicy()
+    )
 
 
 def parameters_of(model: team_pb2.TeamModel) -> dict[str, Any]:  # whatever the provider takes

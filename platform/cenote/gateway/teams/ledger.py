@@ -10,12 +10,17 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cenote.gateway.database import Database
-from cenote.gateway.orchestrators.fence import Fence
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.teams.news import News, NewsTable
-from cenote.gateway.teams.runs import RunRow, Runs, RunState
-from cenote.gateway.teams.table import TeamRow, Teams
+from cenote.gateway.store.database import Database
+from cenote.gateway.teams.tables import (
+    RunRow,
+    RunState,
+    StoredTeamEvent,
+    TeamEventTable,
+    TeamRow,
+    TeamRunTable,
+    TeamTable,
+)
+from cenote.gateway.work.workload import Fence, SupersededError
 from cenote_security.errors import UnknownEntryError
 from cenote_security.ids import TeamId
 
@@ -31,16 +36,16 @@ class Note:
     data: str
 
 
-class Ledger:
+class TeamLedger:
     """Of one team. Each write is on the disk when it returns. Raises SupersededError, DatabaseUnavailableError."""
 
     def __init__(self, database: Database, team: TeamId, clock: Callable[[], float] = time.time) -> None:
         self._database = database
         self._team = team
         self._clock = clock
-        self._teams = Teams(database)
-        self._runs = Runs(database)
-        self._news = NewsTable(database)
+        self._teams = TeamTable(database)
+        self._runs = TeamRunTable(database)
+        self._news = TeamEventTable(database)
         self._writing = Fence(database, "team", team).writing
 
     @property
@@ -99,7 +104,7 @@ class Ledger:
             for row in self._database.rows(sql, self._team)
         ]
 
-    def note(self, note: Note, before: Iterable[News] = ()) -> None:
+    def note(self, note: Note, before: Iterable[StoredTeamEvent] = ()) -> None:
         """before: news that come first, in one stroke with the note."""
         with self._writing():
             self._add(before)
@@ -121,7 +126,7 @@ class Ledger:
 
     # -- news --
 
-    def tell(self, news: Iterable[News]) -> None:
+    def tell(self, news: Iterable[StoredTeamEvent]) -> None:
         """Numbers are given here."""
         with self._writing():
             self._add(news)
@@ -131,19 +136,21 @@ class Ledger:
             self._tell(number, kind, content)
 
     def told(self, run: int, agent: str, place: str, silent: str) -> int:
-        """See NewsTable."""
+        """See TeamEventTable."""
         return self._news.told(self._team, run, agent, place, silent)
 
     def _tell(self, number: int, kind: str, content: str = "") -> None:
-        news = News(number=0, at=self._clock(), run=number, agent="", place="", kind=kind, content=content)
+        news = StoredTeamEvent(
+            number=0, at=self._clock(), run=number, agent="", place="", kind=kind, content=content
+        )
         self._add([news])
 
-    def _add(self, news: Iterable[News]) -> None:
+    def _add(self, news: Iterable[StoredTeamEvent]) -> None:
         newest = self._news.kept(self._team)[1]
         for number, each in enumerate(news, newest + 1):
             self._news.add(
                 self._team,
-                News(
+                StoredTeamEvent(
                     number=number,
                     at=each.at,
                     run=each.run,

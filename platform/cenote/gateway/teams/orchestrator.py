@@ -1,7 +1,6 @@
-"""Works on one team: builds it from what is stored, runs what it is set to do, goes on where a process was killed.
+"""Works on one team: builds it from what is stored, runs its plans, continues after a killed process.
 
-Without Ray, and without a gRPC server: a client of the gateway like any other, with a token of the team's own. A Ray
-actor and a plain process are shells around it.
+Followers of a team hear each event of an agent once, whichever process it happened in.
 """
 
 from __future__ import annotations
@@ -10,29 +9,27 @@ import asyncio
 import hashlib
 import logging
 import os
-from collections.abc import AsyncIterator, Iterator
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from cenote.agent import AgentResponse
-from cenote.gateway.database import Database
-from cenote.gateway.database_place import database_place
+from cenote.agent.vocabulary.events import EventType
 from cenote.gateway.errors import DatabaseUnavailableError
-from cenote.gateway.orchestrators.keys import Keys
-from cenote.gateway.orchestrators.settings import OrchestratorSettings
-from cenote.gateway.orchestrators.works import SupersededError
-from cenote.gateway.teams.building import add_members, keyless, work_of
+from cenote.gateway.store.database import Database, database_place
 from cenote.gateway.teams.definition import budget_of, common_sandbox
-from cenote.gateway.teams.ledger import Ledger, Note
-from cenote.gateway.teams.recorded import RecordedTeam
-from cenote.gateway.teams.references import TeamReferences
-from cenote.gateway.teams.runs import RunRow
-from cenote.gateway.teams.runtimes import TeamRuntimes
-from cenote.gateway.teams.telling import Teller
+from cenote.gateway.teams.ledger import Note, TeamLedger
+from cenote.gateway.teams.replay import RecordedTeam
+from cenote.gateway.teams.runtimes import TeamReferences, TeamRuntimes
+from cenote.gateway.teams.tables import RunRow, StoredTeamEvent
+from cenote.gateway.teams.team_builder import add_members, keyless, work_of
+from cenote.gateway.work.settings import OrchestratorSettings, WorkSecrets
+from cenote.gateway.work.workload import SupersededError
 from cenote.models.errors import ModelRequestError
-from cenote.runtime.injectables import Variable
+from cenote.runtime.inject.injectables import Variable
 from cenote.runtime.remote.address import Destination
 from cenote.team import Outcome, Team, TeamEvent, TeamState
 from cenote_proto.scalars import make
@@ -40,6 +37,66 @@ from cenote_proto.v1 import team_pb2
 from cenote_security.errors import CenoteError, UnknownReferenceError
 from cenote_security.ids import TeamId
 from cenote_worker.wire.results import from_info
+
+_TEXT = EventType.TEXT.value
+
+
+class TeamEventPublisher:
+    """Of one run. Prose is gathered until `flush`: a model writes it in pieces, and each write goes to the disk."""
+
+    def __init__(self, ledger: TeamLedger, run: int, clock: Callable[[], float] = time.time) -> None:
+        self._ledger = ledger
+        self._run = run
+        self._clock = clock
+        self._waiting: list[StoredTeamEvent] = []
+        self._known: dict[tuple[str, str], int] = {}
+        """Of an agent's task: events of a process before this one that are yet to come again."""
+
+    def hear(self, record: RecordedTeam, event: TeamEvent) -> None:
+        if record.is_rehearsed(event.agent):
+            return
+        news = StoredTeamEvent(
+            number=0,
+            at=self._clock(),
+            run=self._run,
+            agent=event.agent,
+            place=record.place(event.agent),
+            kind=event.type.value,
+            content=event.content,
+        )
+        if news.kind == _TEXT:
+            if not record.is_replayed(event.agent):
+                self._gather(news)
+        elif not self._was_told(news):
+            self._waiting.append(news)
+            self.flush()
+
+    def take(self) -> list[StoredTeamEvent]:
+        """What is yet to be written, for whoever writes it."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._ledger.tell(self._waiting)
+            self.take()  # only now: what could not be written is told later
+
+    def _gather(self, news: StoredTeamEvent) -> None:
+        last = self._waiting[-1] if self._waiting else None
+        if last is not None and (last.agent, last.place, last.kind) == (news.agent, news.place, _TEXT):
+            self._waiting[-1] = replace(last, content=last.content + news.content)
+        else:
+            self._waiting.append(news)
+
+    def _was_told(self, news: StoredTeamEvent) -> bool:
+        key = (news.agent, news.place)
+        if key not in self._known:
+            self._known[key] = self._ledger.told(self._run, *key, _TEXT)
+        if not self._known[key]:
+            return False
+        self._known[key] -= 1
+        return True
+
 
 log = logging.getLogger("cenote.teams")
 
@@ -56,7 +113,7 @@ class Orchestrator:
     def __init__(self, settings: OrchestratorSettings) -> None:
         self._settings = settings
         self._team = TeamId(settings.work)
-        keys = Keys(settings.state.teams / self._team)
+        keys = WorkSecrets(settings.state.teams / self._team)
         self._secrets = keys.secrets()
         self._destination = Destination(settings.address, keys.token(), settings.authority, wait=0.0)
         self._holder = f"team {self._team}"
@@ -64,7 +121,7 @@ class Orchestrator:
     def work(self) -> None:
         """Until the team has nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
         with Database(database_place(self._settings.state)) as database:
-            ledger = Ledger(database, self._team)
+            ledger = TeamLedger(database, self._team)
             while (run := ledger.next_run()) is not None:
                 asyncio.run(_OneRun(self, ledger, run).carry_out())
 
@@ -88,14 +145,14 @@ class Orchestrator:
 
 
 class _OneRun:
-    def __init__(self, orchestrator: Orchestrator, ledger: Ledger, run: RunRow) -> None:
+    def __init__(self, orchestrator: Orchestrator, ledger: TeamLedger, run: RunRow) -> None:
         self._orchestrator = orchestrator
         self._ledger = ledger
         self._run = run
         self._request = team_pb2.StartRunRequest.FromString(run.work)
         self._definition = team_pb2.TeamDefinition.FromString(ledger.team.definition)
         self._agents = [member.name for member in self._definition.members]
-        self._teller = Teller(ledger, run.number)
+        self._teller = TeamEventPublisher(ledger, run.number)
         self._references = orchestrator.references()
         self._team: Team | None = None
 

@@ -6,22 +6,21 @@ import json
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from cenote.gateway.api.runtime_registry import RuntimeRegistry, page
 from cenote.gateway.audit.events import Subject, access_decided, token_changed
-from cenote.gateway.bounds import TenantBounds
-from cenote.gateway.orchestrators.keys import Keys
-from cenote.gateway.orchestrators.processes import Orchestrators
-from cenote.gateway.pages import page
-from cenote.gateway.principal import Principal
-from cenote.gateway.quota import Hold, Quota
-from cenote.gateway.registry import Registry
-from cenote.gateway.state_folder import StateFolder
-from cenote.gateway.stores import Stores
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.store.stores import Stores
 from cenote.gateway.teams.definition import check_definition, check_work
-from cenote.gateway.teams.runs import RunRow
 from cenote.gateway.teams.runtimes import names_of
-from cenote.gateway.teams.table import TeamRow
+from cenote.gateway.teams.tables import RunRow, TeamRow
+from cenote.gateway.values.bounds import TenantBounds
+from cenote.gateway.values.principal import Principal
+from cenote.gateway.values.quota import Hold, Quota
+from cenote.gateway.work.processes import Orchestrators
+from cenote.gateway.work.settings import WorkSecrets
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import team_pb2
+from cenote_security.auth.tokens import BearerToken, Scope
 from cenote_security.errors import (
     NotAuthenticatedError,
     RejectedError,
@@ -31,8 +30,6 @@ from cenote_security.errors import (
     UsageError,
 )
 from cenote_security.ids import TeamId, TenantId
-from cenote_security.scopes import Scope
-from cenote_security.tokens import BearerToken
 
 MAX_KEY: Final = 200
 MAX_PAGE: Final = 100
@@ -58,7 +55,7 @@ class TeamRegistry:
         self,
         stores: Stores,
         state: StateFolder,
-        runtimes: Registry,
+        runtimes: RuntimeRegistry,
         orchestrators: Orchestrators | None,
         endpoints: Collection[str] = (),
         bounds: TenantBounds | None = None,
@@ -81,7 +78,7 @@ class TeamRegistry:
             team = self._stores.teams.find(principal.tenant, request.name)
         except UnknownEntryError:
             return self._make(principal, request)
-        keys = Keys(self._state.teams / team.id)
+        keys = WorkSecrets(self._state.teams / team.id)
         secrets = {**keys.secrets(), **request.secrets}
         if _stored(request.definition) == team.definition and secrets == keys.secrets():
             return team
@@ -125,7 +122,7 @@ class TeamRegistry:
             self._clear_remains_of(team)
 
     def _clear_remains_of(self, team: TeamId) -> None:
-        keys = Keys(self._state.teams / team)
+        keys = WorkSecrets(self._state.teams / team)
         try:
             holder = self._stores.tokens.authenticate(keys.token())
         except (NotAuthenticatedError, SecretFileError):  # it came that far
@@ -149,7 +146,7 @@ class TeamRegistry:
             self._orchestrators.settle(team, END_PATIENCE)
         # Of a process that was killed over its work nobody else comes to end them.
         self._runtimes.delete_all_of(tenant, names_of(team), "its team was deleted")
-        keys = Keys(self._state.teams / team)
+        keys = WorkSecrets(self._state.teams / team)
         try:
             token = BearerToken.parse(keys.token())
         except SecretFileError:  # it did not come that far
@@ -225,7 +222,7 @@ class TeamRegistry:
         token = self._stores.tokens.issue(principal.tenant, TEAM_SCOPES, note=f"of team {team.name}")
         subject = Subject(tenant=principal.tenant, token=principal.token)
         self._stores.recorder.record(token_changed(subject, "issued", token.id, TEAM_SCOPES)).result()
-        keys = Keys(self._state.teams / team.id)
+        keys = WorkSecrets(self._state.teams / team.id)
         keys.make(token.text)
         keys.keep(secrets)
 

@@ -1,4 +1,4 @@
-"""The runtimes of a team's agents: a tenant's, on any node, under names by which a later process finds them again."""
+"""Runtimes and shared values of a team's agents, under names and ids by which a later process finds them again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,21 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from cenote.runtime.asynchronous import AsyncPythonRuntime
-from cenote.runtime.core import RuntimeCore
-from cenote.runtime.injectables import Injectable
+from cenote.runtime import ObjectReference
+from cenote.runtime.core.runtime_core import RuntimeCore
+from cenote.runtime.faces.asynchronous import AsyncPythonRuntime
+from cenote.runtime.inject.injectables import Injectable
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.platform_client import PlatformClient, client_of
 from cenote.runtime.remote.runtime import RemoteRuntime
-from cenote_security.errors import RuntimeLostError, UnavailableError, UnknownRuntimeError
+from cenote_security.errors import (
+    RuntimeLostError,
+    UnavailableError,
+    UnknownReferenceError,
+    UnknownRuntimeError,
+    UsageError,
+)
 from cenote_security.ids import TeamId
 from cenote_security.policy import SandboxPolicy
 
@@ -125,3 +132,34 @@ class _AgentsRuntime(RemoteRuntime):
 def names_of(team: TeamId) -> str:
     """What the names of all runtimes of a team's agents begin with."""
     return f"team-{team[3:13]}-"
+
+
+KEPT: Final = 3600.0
+"""Seconds that what a run made is kept for whoever set the team to work."""
+
+
+class TeamReferences:
+    """See ReferenceStore. holder: the same in each process that works on the team."""
+
+    def __init__(self, destination: Destination, holder: str) -> None:
+        self._references = client_of(destination).references
+        self._holder = holder
+
+    def keep(self, reference: ObjectReference) -> str:
+        holding = reference.holding
+        if holding.place != self._references.place:
+            raise UsageError("a team of a platform works with values of that platform")
+        return str(holding.id)
+
+    def find(self, reference_id: str) -> ObjectReference | None:
+        found = self._references.find(reference_id, self._holder)
+        try:
+            holding, info = background().wait(found, PATIENCE, "find a value")
+        except UnknownReferenceError:
+            return None
+        return ObjectReference(holding, info)
+
+    def leave(self, reference_id: str) -> None:
+        """Keeps a value for a while when nobody works on the team any more."""
+        kept = self._references.leave(reference_id, f"{self._holder}, done", KEPT)
+        background().wait(kept, PATIENCE, "keep a value")

@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from typing import Final, NoReturn, TypeVar
 
-from cenote.gateway.callers import Callers, Context
-from cenote.gateway.principal import Principal
-from cenote.gateway.stores import Stores
-from cenote.gateway.teams.news import News
+from cenote.gateway.api.calls import Context, GatewayCalls
+from cenote.gateway.store.stores import Stores
 from cenote.gateway.teams.registry import TeamRegistry, described_run
-from cenote.gateway.teams.runs import RunRow
+from cenote.gateway.teams.tables import RunRow, StoredTeamEvent
+from cenote.gateway.values.principal import Principal
 from cenote_proto.scalars import make
 from cenote_proto.v1 import team_pb2
 from cenote_proto.v1.team_pb2_grpc import TeamServiceServicer
@@ -28,7 +27,7 @@ LOOK_EVERY: Final = 0.1
 class TeamService(TeamServiceServicer):
     """On the gateway's loop; what blocks is done on threads."""
 
-    def __init__(self, stores: Stores, registry: TeamRegistry, callers: Callers) -> None:
+    def __init__(self, stores: Stores, registry: TeamRegistry, callers: GatewayCalls) -> None:
         self._stores = stores
         self._registry = registry
         self._callers = callers
@@ -82,8 +81,8 @@ class TeamService(TeamServiceServicer):
 
     async def _news(
         self, team: TeamId, request: team_pb2.FollowRequest, barred: Task[NoReturn]
-    ) -> AsyncIterator[News]:
-        """barred: see Callers. It is looked at also while nothing happens."""
+    ) -> AsyncIterator[StoredTeamEvent]:
+        """barred: see GatewayCalls. It is looked at also while nothing happens."""
         heard = request.after
         while True:
             if barred.done():
@@ -119,7 +118,7 @@ class TeamService(TeamServiceServicer):
         raise AssertionError("a call that failed was ended")
 
 
-def _told(news: News) -> team_pb2.TeamNews:
+def _told(news: StoredTeamEvent) -> team_pb2.TeamNews:
     return make(
         team_pb2.TeamNews,
         number=news.number,

@@ -11,17 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.errors import UnbuildableError
+from cenote.harness.artifacts.declaration import Artifact, UnbuildableError
 from cenote.harness.artifacts.staleness import Survey
-from cenote.harness.patch_artifact import writing
-from cenote.harness.plan_contents import reads_anything, writes_anything
-from cenote.harness.plan_line import LineStep
-from cenote.harness.spans import definition_span
-from cenote.harness.spoken import spoken
+from cenote.harness.patching.definitions import definition_span, writing
+from cenote.harness.patching.patched_history import LineStep
+from cenote.harness.planning.state_contents import reads_anything, writes_anything
+from cenote.harness.record.location_text import spoken
+from cenote_worker.execution.trace import ABSENT, Location, Version
+from cenote_worker.execution.trace import name as name_of
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, Location, Version
-from cenote_worker.trace import name as name_of
 
 _HARMLESS = frozenset((Location("file:."), name_of("_")))
 """Written by nearly every step that shows something or writes a file."""

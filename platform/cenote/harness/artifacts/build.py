@@ -1,26 +1,42 @@
-"""Brings artifacts up to date: what was made from something older is made again, and tests that it concerns run."""
+"""Brings artifacts up to date: makes again what was made from something older, and runs the tests that it
+concerns.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
-from cenote.harness.apply import ApplyOptions, ApplyResult, apply_plan
-from cenote.harness.apply_ground import Ground
+from cenote.harness.applying.apply import ApplyOptions, ApplyResult, apply_plan
 from cenote.harness.artifacts.arrangement import Arrangement, arrangement
-from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.bench import Bench
 from cenote.harness.artifacts.build_result import BuildResult
-from cenote.harness.artifacts.errors import UnbuildableError
-from cenote.harness.artifacts.running import ANSWER, SuiteRun, read, request
-from cenote.harness.artifacts.staleness import Survey
-from cenote.harness.artifacts.tracked import tracked, units_of
-from cenote.harness.patch import Patch
-from cenote.harness.patch_errors import StateNotKeptError
-from cenote.harness.plan import Plan
-from cenote.harness.plan_forecast import make_plan
+from cenote.harness.artifacts.declaration import Artifact, UnbuildableError
+from cenote.harness.artifacts.staleness import Survey, tracked, units_of
+from cenote.harness.artifacts.test_suites import ANSWER, SuiteRun, read, request
+from cenote.harness.patching.errors import StateNotKeptError
+from cenote.harness.patching.patch import Patch
+from cenote.harness.planning.forecast import make_plan
+from cenote.harness.planning.plan import Plan
+from cenote.harness.planning.replay_target import Ground
 from cenote_worker.history.events import SuiteOutcome
 from cenote_worker.history.history import History
+
+
+class BuildSandbox(Protocol):
+    """Of one runtime."""
+
+    def note(self, outcome: SuiteOutcome) -> None:
+        """Notes what came of a suite."""
+
+    def beside(self, code: str, name: str) -> object:
+        """Runs code on the live state, and takes back all that it has done there: variables, files, the head.
+
+        Gives what a variable had then, as plain data. The code may not change anything outside.
+        Raises StateNotKeptError, and runs nothing, where the state could not be had back; UnavailableError for code
+        that did not come to its end.
+        """
+
 
 MAX_SOURCE = 2**20
 """Characters of a file that is written into a history."""
@@ -40,7 +56,7 @@ class BuildOptions:
 class Builder:
     """Of one runtime, for one build."""
 
-    def __init__(self, history: History, ground: Ground, bench: Bench, options: BuildOptions) -> None:
+    def __init__(self, history: History, ground: Ground, bench: BuildSandbox, options: BuildOptions) -> None:
         self._history = history
         self._ground = ground
         self._bench = bench

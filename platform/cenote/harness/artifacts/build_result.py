@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cenote.harness.apply import ApplyResult
-from cenote.harness.patch import Patch
+from cenote.harness.applying.apply import ApplyResult
+from cenote.harness.patching.patch import Patch
+from cenote_worker.execution.results import BuildStatus
 from cenote_worker.history.events import RanTest
 from cenote_worker.history.step import StepRecord
-from cenote_worker.results import BuildStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,22 +1,112 @@
 """What was made from something that is different now: by the traces of a line, and by what was declared. Pure.
 
-A step is late if it took an artifact as it was before that was changed. What follows from a late step is out of date
-too, until something makes it that is not. Unknown means dependent: a step that may have read anything has read every
+`TrackedArtifact` is an artifact as users see it: what it is made of, its versions, and why it is out of date.
+
+What each step took from others, and who has written artifacts, is read once, as the line gets longer. A step is
+late if it took an artifact as it was before that was changed. What follows from a late step is out of date too,
+until something makes it that is not. Unknown means dependent: a step that may have read anything has read every
 artifact, and whatever any step before it has left.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from cenote.harness.artifacts.artifact import Artifact
-from cenote.harness.artifacts.sightings import Sightings
-from cenote.harness.plan_contents import reads_anything
+from cenote.harness.artifacts.declaration import Artifact, ArtifactKind, depending_last
+from cenote.harness.planning.state_contents import reads_anything, writes_anything
+from cenote_worker.execution.trace import ABSENT, LIBRARIES, Location, StepTrace, Version, key_of, kind_of
+from cenote_worker.history.events import RanTest, SuiteOutcome
 from cenote_worker.history.step import StepRecord
-from cenote_worker.trace import ABSENT, LIBRARIES, Location, Version, kind_of
+
+_UNTRACED: Final = StepTrace()
+_NO_VERSIONS: Final[Mapping[Location, Version]] = {}
+
+
+class ArtifactVersion(NamedTuple):
+    """One content of an artifact. step: what wrote it, by whom, for which model call. version: equal for equals.
+
+    A tuple: a long history has thousands, and each takes a third of the time of a dataclass.
+    """
+
+    step: int
+    author: str
+    cause: str
+    version: Version
+
+
+class Sightings:
+    """Steps are told by their index in the line of those that stay.
+
+    places: of artifacts, with their names. sources: of each step, those that it may have taken something from; None
+    for any of them. read: the artifacts that it read, with their versions. wrote: the same of what it wrote, for
+    those that did. writes: the steps that wrote each artifact, by name; versions: what they wrote. counting: those of
+    them that count for who used it before: of a source all, of anything else those that made it without what was
+    there. final: the version that each has now, as it was written or read last: a client's own change of a large file
+    is known by reading only; nothing for one that no step wrote or read.
+    """
+
+    def __init__(self, artifacts: Mapping[str, Artifact]) -> None:
+        self.line: list[StepRecord] = []
+        self.places = {one.place: name for name, one in artifacts.items() if one.place is not None}
+        self.sources: list[frozenset[int] | None] = []
+        self.read: list[Mapping[Location, Version]] = []
+        self.wrote: dict[int, Mapping[Location, Version]] = {}
+        self.writes: dict[str, list[int]] = {name: [] for name in artifacts}
+        self.versions: dict[str, list[ArtifactVersion]] = {name: [] for name in artifacts}
+        self.counting: dict[str, list[int]] = {name: [] for name in artifacts}
+        self.final: dict[str, Version] = {}
+        self._sources = {one.place for one in artifacts.values() if one.is_source}
+        self._there = set[Location]()
+        self._writers: dict[Location, int] = {}
+        self._blind = -1
+        """The last step that may have written anything."""
+
+    def grow(self, records: Iterable[StepRecord]) -> None:
+        """The line goes on. One loop over what may be ten thousand steps: what most of them need is here."""
+        places, writers = self.places, self._writers
+        for record in records:
+            if not record.stays:
+                continue
+            index, trace = len(self.line), record.trace or _UNTRACED
+            doubtful = record.kind == "cell" and bool(record.unknown)
+            self.line.append(record)
+            self.sources.append(
+                self._taken(trace) if not (doubtful and reads_anything(record.trace)) else None
+            )
+            self.read.append(self._artifacts(trace.reads))
+            if made := {place: version for place, version in trace.writes.items() if place in places}:
+                self.wrote[index] = made
+                self._write(index, record, made)
+            for place in trace.writes:
+                writers[place] = index
+            if doubtful and writes_anything(record.trace):
+                self._blind = index
+
+    def _taken(self, trace: StepTrace) -> frozenset[int]:
+        writers, reads = self._writers, trace.reads
+        sources = {writers[place] for place in reads if place in writers}
+        if self._blind >= 0 and reads:
+            sources.add(self._blind)
+        return frozenset(sources)
+
+    def _artifacts(self, reads: Mapping[Location, Version]) -> Mapping[Location, Version]:
+        found = {place: reads[place] for place in reads if place in self.places}
+        self.final.update({self.places[place]: version for place, version in found.items()})
+        return found or _NO_VERSIONS
+
+    def _write(self, index: int, record: StepRecord, made: Mapping[Location, Version]) -> None:
+        read = record.trace.reads if record.trace is not None else ()
+        for place, version in made.items():
+            name = self.places[place]
+            self.writes[name].append(index)
+            self.versions[name].append(ArtifactVersion(record.number, record.author, record.cause, version))
+            self.final[name] = version
+            if place not in self._there or place in self._sources or place not in read:
+                self.counting[name].append(index)
+            (self._there.discard if version == ABSENT else self._there.add)(place)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,3 +301,109 @@ def _reads_text(record: StepRecord, place: Location) -> bool:
         return False
     touched = {*trace.reads, *trace.writes} - {LIBRARIES}
     return not any(kind_of(each) == "module" for each in touched)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrackedArtifact:
+    """An artifact on the line to the head.
+
+    depends_on: as declared. uses: other artifacts that were seen to be used in making it, directly or through steps
+    between; those that tests ran. versions: oldest first. stale: why it is out of date, a sentence each; `build`
+    brings it up to date. tests: of a suite, as they came out last.
+    """
+
+    name: str
+    kind: ArtifactKind
+    depends_on: tuple[str, ...] = ()
+    uses: tuple[str, ...] = ()
+    versions: tuple[ArtifactVersion, ...] = ()
+    stale: tuple[str, ...] = ()
+    tests: tuple[RanTest, ...] = ()
+
+    @property
+    def step(self) -> int:
+        """The step that has made it as it is; 0 where none of the line has."""
+        return self.versions[-1].step if self.versions else 0
+
+
+def tracked(survey: Survey, suites: Mapping[str, SuiteOutcome]) -> tuple[TrackedArtifact, ...]:
+    """All of them, in the order of their names."""
+    stale = _stale(survey, suites)
+    return tuple(
+        _tracked(survey, artifact, stale[name], suites.get(name))
+        for name, artifact in sorted(survey.artifacts.items())
+    )
+
+
+def _tracked(
+    survey: Survey, artifact: Artifact, stale: tuple[str, ...], suite: SuiteOutcome | None
+) -> TrackedArtifact:
+    maker = survey.maker(artifact.name)
+    seen = survey.uses[maker] if maker is not None else frozenset[str]()
+    tested = frozenset(suite.units) if suite is not None and artifact.kind == "tests" else frozenset[str]()
+    return TrackedArtifact(
+        name=artifact.name,
+        kind=artifact.kind,
+        depends_on=artifact.depends_on,
+        uses=tuple(sorted((seen | tested) - {artifact.name})),
+        versions=tuple(survey.versions[artifact.name]),
+        stale=stale,
+        tests=suite.tests if suite is not None and artifact.kind == "tests" else (),
+    )
+
+
+def _reasons(survey: Survey, name: str, suites: Mapping[str, SuiteOutcome]) -> Iterator[str]:
+    """Of an artifact by itself."""
+    artifact, maker = survey.artifacts[name], survey.maker(name)
+    if maker is not None and (outdated := survey.outdated.get(maker)):
+        yield outdated.reason(survey.line[maker].number)
+    if artifact.kind == "module" and (
+        loaders := [each for each in survey.users(name) if _reads(survey, each, name)]
+    ):
+        step, change = survey.line[loaders[0]].number, survey.late[loaders[0]][name]
+        yield f"step {step} has loaded it as it was before step {change}"
+    if artifact.kind == "tests":
+        yield from _untested(survey, suites.get(name))
+
+
+def _reads(survey: Survey, index: int, name: str) -> bool:
+    """Whether the step itself has read it, and does not only depend on it by declaration."""
+    trace = survey.line[index].trace
+    return trace is None or survey.artifacts[name].place in trace.reads
+
+
+def _untested(survey: Survey, suite: SuiteOutcome | None) -> Iterator[str]:
+    if suite is None:
+        yield "its tests have not run"
+        return
+    for unit, version in sorted(suite.units.items()):
+        if unit in survey.artifacts and survey.final.get(unit, version) != version:
+            yield f"`{unit}` is different since its tests ran"
+    if failed := [test.name for test in suite.tests if test.outcome != "passed"]:
+        yield f"{', '.join(failed)} did not pass"
+
+
+def _stale(survey: Survey, suites: Mapping[str, SuiteOutcome]) -> dict[str, tuple[str, ...]]:
+    """Why each is out of date. What depends on something out of date is so too."""
+    found = dict[str, tuple[str, ...]]()
+    for name in depending_last(survey.artifacts):
+        depends_on = survey.artifacts[name].depends_on
+        theirs = [f"`{each}`, which it depends on, is out of date" for each in depends_on if found[each]]
+        found[name] = (*_reasons(survey, name, suites), *theirs)
+    return found
+
+
+def units_of(survey: Survey, tests: tuple[RanTest, ...], suite: str) -> dict[str, Version]:
+    """The artifacts that tests have used, the suite's own file among them, with their versions now."""
+    places = {one.place: name for name, one in survey.artifacts.items() if one.place is not None}
+    used = {_place(item) for test in tests for item in test.used}
+    names = {places[place] for place in used if place in places} | ({suite} & set(places.values()))
+    return {name: survey.final[name] for name in sorted(names) if name in survey.final}
+
+
+def _place(item: str) -> Location:
+    """Where what a test used belongs: `code:PATH:NAME` to the file."""
+    location = Location(item)
+    if kind_of(location) == "code":
+        return Location(f"file:{key_of(location).rpartition(':')[0]}")
+    return location

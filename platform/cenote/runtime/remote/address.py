@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from cenote_security.auth.secret_files import read_secret_file
 from cenote_security.errors import UsageError
 from cenote_security.extras import require
-from cenote_security.secret_files import read_secret_file
 
 ADDRESS: Final = "CENOTE_ADDRESS"
 TOKEN: Final = "CENOTE_TOKEN"

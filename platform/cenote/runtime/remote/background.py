@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
-from cenote.runtime.listeners import LOOK_UP
+from cenote.runtime.core.listeners import LOOK_UP
 from cenote_security.errors import CenoteError, RuntimeClosedError, UnavailableError
 from cenote_worker.wire.channels import ENVIRONMENT
 

@@ -13,7 +13,7 @@ import grpc
 
 from cenote.runtime.remote.address import AUTHORITY, TOKEN, Destination
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.returning import ReturnWaiter, is_known
+from cenote.runtime.remote.reconnection import ReturnWaiter, is_known
 from cenote.tracing import carried
 from cenote_proto.v1.failure_pb2 import Failure
 from cenote_security.errors import (

@@ -7,13 +7,13 @@ from collections.abc import Awaitable, Callable
 from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from cenote.runtime.core.backend import NO_RETENTION, RetentionOptions
 from cenote.runtime.remote.address import Destination
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import DEADLINE, Channels, asked, authorization
-from cenote.runtime.remote.kept import NOT_KEPT, Kept
+from cenote.runtime.remote.reconnection import without_waiting
 from cenote.runtime.remote.references import References, Terms
-from cenote.runtime.remote.returning import without_waiting
-from cenote.runtime.remote.session import Place
+from cenote.runtime.remote.session import ServedAt
 from cenote_proto.scalars import make
 from cenote_proto.v1 import platform_pb2
 from cenote_proto.v1.platform_pb2_grpc import PlatformServiceStub
@@ -76,7 +76,7 @@ class PlatformClient:
         attach: bool,
         key: str,
         lease: float = 0.0,
-        kept: Kept = NOT_KEPT,
+        kept: RetentionOptions = NO_RETENTION,
     ) -> platform_pb2.RuntimeDescription:
         """A runtime of that name, made if need be; a fresh one, which ends with this client, for an empty name.
 
@@ -85,24 +85,24 @@ class PlatformClient:
         request = make(
             platform_pb2.CreateRuntimeRequest,
             name=name,
-            policy=policies.to_message(policy),
+            policy=policies.from_policy(policy),
             attach=attach,
             key=key,
             lease=lease if name else LEASE,
         )
-        option_messages.fill(request, kept)
+        option_messages.fill_options(request, kept)
         return await self._ask(self._stub().CreateRuntime(request, **self._terms()))
 
-    def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[Place]]:
+    def locating(self, first: platform_pb2.RuntimeDescription) -> Callable[[], Awaitable[ServedAt]]:
         """Says where the runtime is: as described at first, then as the gateway knows it."""
         known: list[platform_pb2.RuntimeDescription] = [first]
 
-        async def locate() -> Place:
+        async def locate() -> ServedAt:
             with without_waiting():  # a session has a patience of its own
                 description = known.pop() if known else await self.describe(first.id)
             if description.state == platform_pb2.RuntimeDescription.LOST:
                 raise RuntimeLostError(description.reason or "its machine is gone")
-            return Place(
+            return ServedAt(
                 runtime=description.id,
                 address=description.address or self._destination.address,
                 credential=description.capability or self._destination.token,

@@ -12,7 +12,7 @@ import grpc
 
 from cenote.runtime.remote.background import background
 from cenote.runtime.remote.channels import authorization, meaning
-from cenote.runtime.remote.session import Place
+from cenote.runtime.remote.session import ServedAt
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub
 from cenote_security.errors import (
@@ -25,7 +25,7 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
-from cenote_worker.programs import ProgramEnd, ProgramOrder
+from cenote_worker.execution.programs import ProgramEnd, ProgramOrder
 from cenote_worker.supervisor.program import ProgramListener
 from cenote_worker.wire.programs import start_of, to_end
 
@@ -99,8 +99,8 @@ class RemoteProcess:
 
     async def run(
         self,
-        place: Place,
-        locate: Callable[[], Awaitable[Place]],
+        place: ServedAt,
+        locate: Callable[[], Awaitable[ServedAt]],
         connect: Callable[[str, str], AbstractContextManager[grpc.aio.Channel]],
     ) -> None:
         """place: where the runtime was last; `locate` says where it is now."""
@@ -126,7 +126,7 @@ class RemoteProcess:
         self._listener.ended(outcome)
 
     async def _attempt(
-        self, place: Place, connect: Callable[[str, str], AbstractContextManager[grpc.aio.Channel]]
+        self, place: ServedAt, connect: Callable[[str, str], AbstractContextManager[grpc.aio.Channel]]
     ) -> ProgramEnd:
         with connect(place.address, place.authority) as channel:
             stream: Stream = RuntimeServiceStub(channel).RunProcess(metadata=authorization(place.credential))

@@ -22,10 +22,10 @@ from cenote_security.errors import (
     RuntimeClosedError,
     UnknownReferenceError,
 )
-from cenote_security.sealed import Draft
-from cenote_worker.content import Content
-from cenote_worker.results import VariableInfo
-from cenote_worker.supervisor.edge import read_info
+from cenote_security.sealed_memory import SealedDraft
+from cenote_worker.execution.results import VariableInfo
+from cenote_worker.supervisor.frame_parser import read_info
+from cenote_worker.transport.content import Content
 
 LEASE: Final = 120.0
 """Seconds that the platform keeps a value after its holder was last heard of."""
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Right(NamedTuple):
+class ReferenceRight(NamedTuple):
     """To a value, as the platform knows it: who holds what."""
 
     reference: str
@@ -64,7 +64,7 @@ class References:
         self._destination = destination
         self._channels = channels
         self._pid = os.getpid()
-        self._held: dict[Right, int] = {}
+        self._held: dict[ReferenceRight, int] = {}
         self._renewing: asyncio.Task[None] | None = None
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -72,26 +72,26 @@ class References:
     def place(self) -> str:
         return self._destination.address
 
-    def keep(self, reference: str, holder: str) -> HeldThere:
+    def keep(self, reference: str, holder: str) -> RemoteHolding:
         """A right to what waits for its first holder; it lasts until it is released."""
-        right = Right(reference, holder)
+        right = ReferenceRight(reference, holder)
         held = self._keep(right)
         self._begin(self._renew_one(right))
         return held
 
-    def _keep(self, right: Right) -> HeldThere:
+    def _keep(self, right: ReferenceRight) -> RemoteHolding:
         self._held[right] = self._held.get(right, 0) + 1
         if self._renewing is None or self._renewing.done():
             self._renewing = background().spawn(self._renew())
-        return HeldThere(self, right)
+        return RemoteHolding(self, right)
 
-    async def hold(self, reference: str, holder: str) -> HeldThere:
+    async def hold(self, reference: str, holder: str) -> RemoteHolding:
         """A right to what somebody else holds until now. Raises UnknownReferenceError and its kind."""
-        right = Right(reference, holder)
+        right = ReferenceRight(reference, holder)
         await self._ask_for(right)
         return self._keep(right)
 
-    async def find(self, reference: str, holder: str) -> tuple[HeldThere, VariableInfo]:
+    async def find(self, reference: str, holder: str) -> tuple[RemoteHolding, VariableInfo]:
         """The same, of which nothing is known but its id; and what may be said of it."""
         held = await self.hold(reference, holder)
         question = make(reference_pb2.ReferenceId, id=reference)
@@ -103,7 +103,7 @@ class References:
         request = make(reference_pb2.HoldRequest, id=reference, holder=holder, lease=seconds)
         await self._ask(self._stub().HoldReference(request, **self._terms()))
 
-    def release(self, right: Right) -> None:
+    def release(self, right: ReferenceRight) -> None:
         """One right less. From any thread, at any time: garbage collectors call it too, and forked children."""
         if os.getpid() == self._pid:
             with contextlib.suppress(RuntimeClosedError):  # the process ends: its leases end the right
@@ -120,7 +120,7 @@ class References:
         held, self._held = list(self._held), {}
         await asyncio.gather(*self._under_way, *map(self._give_back, held))
 
-    def _released(self, right: Right) -> None:
+    def _released(self, right: ReferenceRight) -> None:
         left = self._held.get(right, 0) - 1
         if left > 0:
             self._held[right] = left
@@ -139,7 +139,7 @@ class References:
             await asyncio.sleep(RENEW_EVERY)
             await asyncio.gather(*map(self._renew_one, list(self._held)))
 
-    async def _renew_one(self, right: Right) -> None:
+    async def _renew_one(self, right: ReferenceRight) -> None:
         try:
             await self._ask_for(right)
         except UnknownReferenceError:  # it is gone; whoever uses the value is told
@@ -149,11 +149,11 @@ class References:
         if right not in self._held:  # released meanwhile, and perhaps before this arrived
             await self._give_back(right)
 
-    async def _ask_for(self, right: Right) -> None:
+    async def _ask_for(self, right: ReferenceRight) -> None:
         request = make(reference_pb2.HoldRequest, id=right.reference, holder=right.holder, lease=LEASE)
         await self._ask(self._stub().HoldReference(request, **self._terms()))
 
-    async def _give_back(self, right: Right) -> None:
+    async def _give_back(self, right: ReferenceRight) -> None:
         request = make(reference_pb2.ReleaseRequest, id=right.reference, holder=right.holder)
         with contextlib.suppress(CenoteError):  # then its lease ends it
             await self._ask(self._stub().ReleaseReference(request, **self._terms()))
@@ -162,14 +162,14 @@ class References:
         described = await self._ask(
             self._stub().GetReference(make(reference_pb2.ReferenceId, id=reference), **self._terms())
         )
-        draft = Draft()
+        draft = SealedDraft()
         try:
             await self._fill(draft, reference, described.size)
             return Content(size=described.size, count=described.parts, memory=draft.seal())
         finally:
             draft.close()
 
-    async def _fill(self, draft: Draft, reference: str, size: int) -> None:
+    async def _fill(self, draft: SealedDraft, reference: str, size: int) -> None:
         stream = self._stub().ReadReference(
             make(reference_pb2.ReferenceId, id=reference), metadata=authorization(self._destination.token)
         )
@@ -193,10 +193,10 @@ class References:
         return await asked(call, self._destination)
 
 
-class HeldThere:
+class RemoteHolding:
     """See Holding: a right to a value of a platform."""
 
-    def __init__(self, references: References, right: Right) -> None:
+    def __init__(self, references: References, right: ReferenceRight) -> None:
         self._references = references
         self._right = right
 

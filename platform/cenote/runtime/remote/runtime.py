@@ -1,4 +1,7 @@
-"""A runtime that lives on a platform, as a Backend: what RuntimeCore cannot tell from an embedded one."""
+"""A runtime that lives on a platform, as a Backend: RuntimeCore cannot tell it from an embedded one.
+
+A further author of such a runtime is a client of its own there.
+"""
 
 from __future__ import annotations
 
@@ -11,48 +14,43 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from cenote.runtime.backend import Backend, Withdraw
-from cenote.runtime.branch_line import BranchThere
-from cenote.runtime.host_desk import HostDesk
-from cenote.runtime.remote import awaited, branches, frames
+from cenote.runtime.core.backend import NO_RETENTION, Backend, RetentionOptions, ServedBranch, Withdraw
+from cenote.runtime.inject.host_function_server import HostFunctionServer
+from cenote.runtime.remote import calls, state_copies
+from cenote.runtime.remote import session as awaited
 from cenote.runtime.remote.background import background
-from cenote.runtime.remote.call import FRAMES, Answer, Call, Output, new_key
-from cenote.runtime.remote.checkpoints import RemoteCheckpoints
-from cenote.runtime.remote.frames import Request
-from cenote.runtime.remote.harness import RemoteHarness
-from cenote.runtime.remote.history_copy import HistoryCopy
-from cenote.runtime.remote.hosts import RemoteCalls
-from cenote.runtime.remote.kept import NOT_KEPT, Kept
+from cenote.runtime.remote.calls import FRAMES, Answer, Output, PendingCall, Request, new_key
+from cenote.runtime.remote.history import HistoryCopy, RemoteHarness
+from cenote.runtime.remote.host_calls import RemoteCalls
 from cenote.runtime.remote.platform_client import LEASE, PlatformClient
 from cenote.runtime.remote.processes import RemoteProcess
-from cenote.runtime.remote.returning import without_waiting
-from cenote.runtime.remote.session import CLOSED, Place, Session
+from cenote.runtime.remote.reconnection import without_waiting
+from cenote.runtime.remote.session import CLOSED, RuntimeSession, ServedAt
+from cenote.runtime.remote.state_copies import RemoteCheckpoints
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import platform_pb2, runtime_pb2
-from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError
+from cenote_security.errors import CenoteError, NameExistsError, RuntimeClosedError, UsageError
 from cenote_security.policy import SandboxPolicy
 from cenote_worker.egress.ledger import Decision
+from cenote_worker.execution.programs import ProgramOrder
+from cenote_worker.execution.results import JailStatus, OnError, SnapshotInfo
 from cenote_worker.history.history import History
-from cenote_worker.holding import Holding
-from cenote_worker.hosted.branching import ForkOrder, ForkPoint
-from cenote_worker.hosted.files import FileAsk
-from cenote_worker.hosted.injection import Injection
-from cenote_worker.hosted.offers import stubs
-from cenote_worker.hosted.snapshots import check_label, check_target
-from cenote_worker.hosted.value_forms import PYTHON, Written
-from cenote_worker.programs import ProgramOrder
-from cenote_worker.results import JailStatus, OnError, SnapshotInfo
+from cenote_worker.runtime.injection import Injection, stubs
+from cenote_worker.runtime.jail_requests import PYTHON, WorkdirRequest, WrittenForm
+from cenote_worker.runtime.snapshots import check_label, check_target
+from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
 from cenote_worker.supervisor.program import ProgramListener
-from cenote_worker.supervisor.protocol import Ask
+from cenote_worker.supervisor.protocol import RequestKind
 from cenote_worker.supervisor.requests import Listener, Outcome
-from cenote_worker.wire.policies import from_message
+from cenote_worker.transport.content import Holding
+from cenote_worker.wire.policies import to_policy
 from cenote_worker.wire.results import to_decisions
 
 START: Final = 120.0
 """Seconds for a runtime to be made and its jail to be filled."""
 
 FORK: Final = 360.0
-"""Seconds for branches to be made: for as many tries as there are, see `branches`."""
+"""Seconds for branches to be made: for as many tries as there are, see `state_copies`."""
 
 QUESTION: Final = 30.0
 """Seconds for questions that the platform answers at once."""
@@ -75,7 +73,8 @@ class RemoteRuntime:
     attach: join a runtime of that name, if there is one. author, private: see Hello.
     client_name: of one that goes on where another process of that name has stopped; by default nobody's before.
     cell_key: gives the key of the next cell, where another process may have sent that before.
-    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted. kept: see Kept.
+    lease: seconds that a runtime with a name outlives its last client; 0 until it is deleted.
+    kept: see RetentionOptions.
     id: of one that is there, and ends with this one unless it has a name.
     """
 
@@ -83,7 +82,7 @@ class RemoteRuntime:
         self,
         client: PlatformClient,
         policy: SandboxPolicy,
-        desk: HostDesk,
+        desk: HostFunctionServer,
         name: str = "",
         *,
         attach: bool = False,
@@ -92,7 +91,7 @@ class RemoteRuntime:
         client_name: str = "",
         cell_key: Callable[[], str] = new_key,
         lease: float = 0.0,
-        kept: Kept = NOT_KEPT,
+        kept: RetentionOptions = NO_RETENTION,
         id: str = "",
     ) -> None:
         self._platform = client
@@ -114,8 +113,8 @@ class RemoteRuntime:
         """Of the runtime, once there is one."""
         self._forked_at: ForkPoint | None = None
         self._declared: list[_Declared] = []
-        self._cells: set[Call] = set()
-        self._session: Session | None = None
+        self._cells: set[PendingCall] = set()
+        self._session: RuntimeSession | None = None
         self._opening: asyncio.Task[None] | None = None
         self._started = runtime_pb2.Started()
         self._ready = False
@@ -161,7 +160,7 @@ class RemoteRuntime:
             self._session = await self._attached()
         session = self._session
         await session.open()
-        self.policy = from_message(session.welcome.policy)
+        self.policy = to_policy(session.welcome.policy)
         while self._declared:
             await self._give(session, self._declared[0])
             self._declared.pop(0)
@@ -169,10 +168,10 @@ class RemoteRuntime:
         self._started = (await awaited.answer(session, frame)).started
         self._ready = True
 
-    async def _attached(self) -> Session:
+    async def _attached(self) -> RuntimeSession:
         described = await self._described()
-        self._id, self._forked_at = described.id, branches.point_of(described)
-        session = Session(
+        self._id, self._forked_at = described.id, state_copies.point_of(described)
+        session = RuntimeSession(
             self._platform.locating(described),
             self._platform.channels.stream,
             self._client,
@@ -202,7 +201,7 @@ class RemoteRuntime:
             kept=self._kept_there,
         )
 
-    async def _give(self, session: Session, declared: _Declared) -> None:
+    async def _give(self, session: RuntimeSession, declared: _Declared) -> None:
         """A durable runtime that is there again has the values as they were; what stays here is given again."""
         injection = declared.injection
         try:
@@ -250,8 +249,6 @@ class RemoteRuntime:
 
     def attach(self, author: str, *, private: bool) -> Backend:
         self.check_open()
-        from cenote.runtime.remote.attached import AttachedRemoteRuntime  # which is one of these
-
         return AttachedRemoteRuntime(
             self, self._platform, self.policy, self._desk, self._name, author, private=private
         )
@@ -261,18 +258,18 @@ class RemoteRuntime:
     def snapshots(self, answer: Callable[[tuple[SnapshotInfo, ...] | Exception | None], None]) -> None:
         self.start()
         frame = runtime_pb2.ClientFrame(snapshots=runtime_pb2.SnapshotsQuestion())
-        call = Call(frame=frame, settle=lambda given: answer(frames.snapshots_of(given)), limit=FRAMES)
+        call = PendingCall(frame=frame, settle=lambda given: answer(calls.snapshots_of(given)), limit=FRAMES)
         background().post(self._current().call, call)
 
     def snapshot(self, label: str, listener: Listener) -> None:
         check_label(label)
         self.start()
-        self._call(frames.snapshot(label), listener, changes=True)
+        self._call(calls.snapshot(label), listener, changes=True)
 
     def rollback(self, to: int | str, listener: Listener) -> None:
         check_target(to)
         self.start()
-        self._call(frames.rollback(to), listener, changes=True)
+        self._call(calls.rollback(to), listener, changes=True)
 
     def rerunning(self) -> RemoteHarness:
         """Of a runtime that was started."""
@@ -284,19 +281,21 @@ class RemoteRuntime:
 
     # -- branches, and states that are stored --
 
-    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[BranchThere]:
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[ServedBranch]:
         self.start()
         # Without names they end with their client, as other runtimes do that are given none.
         lease = 0.0 if names else LEASE
-        request = branches.fork_request(self._id, order, count, names, lease=lease)
-        made = background().wait(branches.forked(self._platform, request), FORK, "fork the runtime")
-        return [branches.branch_there(partial(self._open_branch, lasting=bool(names)), each) for each in made]
+        request = state_copies.fork_request(self._id, order, count, names, lease=lease)
+        made = background().wait(state_copies.forked(self._platform, request), FORK, "fork the runtime")
+        return [
+            state_copies.branch_there(partial(self._open_branch, lasting=bool(names)), each) for each in made
+        ]
 
     def _open_branch(
-        self, described: platform_pb2.RuntimeDescription, desk: HostDesk, *, lasting: bool
+        self, described: platform_pb2.RuntimeDescription, desk: HostFunctionServer, *, lasting: bool
     ) -> RemoteRuntime:
         """As the same client, whose host functions are called from there too."""
-        policy, name = from_message(described.policy), described.name if lasting else ""
+        policy, name = to_policy(described.policy), described.name if lasting else ""
         return RemoteRuntime(self._platform, policy, desk, name, client_name=self._client, id=described.id)
 
     def fork_point(self) -> ForkPoint | None:
@@ -353,8 +352,8 @@ class RemoteRuntime:
         on_error: OnError = "keep",
     ) -> Withdraw | None:
         self.start()
-        read = frames.outcome_of if self._name or self._author else frames.cell_outcome_of
-        frame, content = frames.cell(code, timeout, cause, atomic=on_error == "rollback")
+        read = calls.outcome_of if self._name or self._author else calls.cell_outcome_of
+        frame, content = calls.cell(code, timeout, cause, atomic=on_error == "rollback")
         frame.key = utf8_text(self._cell_key())
         return self._call((frame, content), listener, read, changes=True, output=listener.output)
 
@@ -372,7 +371,7 @@ class RemoteRuntime:
         background().post(spawn)
         return process
 
-    async def _located(self) -> Place:
+    async def _located(self) -> ServedAt:
         return await self._platform.locating(await self._platform.describe(self._id))()
 
     def interrupt(self) -> bool:
@@ -389,7 +388,7 @@ class RemoteRuntime:
     def status(self, answer: Callable[[JailStatus | Exception | None], None]) -> None:
         self.start()
         frame = runtime_pb2.ClientFrame(status=runtime_pb2.StatusQuestion())
-        call = Call(frame=frame, settle=lambda given: answer(frames.status_of(given)), limit=FRAMES)
+        call = PendingCall(frame=frame, settle=lambda given: answer(calls.status_of(given)), limit=FRAMES)
         background().post(self._current().call, call)
 
     def outcome(self, key: str, listener: Listener) -> None:
@@ -404,36 +403,36 @@ class RemoteRuntime:
 
     def inject(self, injection: Injection, listener: Listener, *, replace: bool) -> None:
         self.start()
-        self._call(frames.injection(injection, replace=replace), listener, changes=True)
+        self._call(calls.injection(injection, replace=replace), listener, changes=True)
         injection.close()  # what travels is a duplicate; from now on it is the platform's to repeat
 
-    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: Written = PYTHON) -> None:
+    def fetch(self, name: str, listener: Listener, *, opaque: bool, written: WrittenForm = PYTHON) -> None:
         self.start()
-        self._call(frames.fetch(name, opaque=opaque, written=written), listener)
+        self._call(calls.fetch(name, opaque=opaque, written=written), listener)
 
     def share(self, name: str, listener: Listener) -> None:
         self.start()
-        self._call(frames.share(name), listener, frames.shared_by(self._kept))
+        self._call(calls.share(name), listener, calls.shared_by(self._kept))
 
     def share_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
         self.start()
-        self._call(frames.share_together(names, states), listener, frames.shared_by(self._kept))
+        self._call(calls.share_together(names, states), listener, calls.shared_by(self._kept))
 
     def delete(self, name: str, listener: Listener) -> None:
         self.start()
-        self._call(frames.deletion(name), listener, changes=True)
+        self._call(calls.deletion(name), listener, changes=True)
 
     def describe(self, listener: Listener) -> None:
         self.start()
-        self._call(frames.description(), listener)
+        self._call(calls.description(), listener)
 
-    def file(self, ask: FileAsk, listener: Listener) -> None:
+    def file(self, ask: WorkdirRequest, listener: Listener) -> None:
         try:
             self.start()
         except BaseException:
             ask.close()
             raise
-        self._call(frames.file(ask), listener, changes=ask.ask is Ask.CHANGE_FILE)
+        self._call(calls.file(ask), listener, changes=ask.ask is RequestKind.CHANGE_FILE)
 
     def _kept(self, reference: str) -> Holding:
         return self._platform.references.keep(reference, self._client)
@@ -447,7 +446,7 @@ class RemoteRuntime:
         self,
         request: Request,
         listener: Listener,
-        read: Callable[[Answer], Outcome] = frames.outcome_of,
+        read: Callable[[Answer], Outcome] = calls.outcome_of,
         *,
         changes: bool = False,
         output: Output | None = None,
@@ -465,7 +464,9 @@ class RemoteRuntime:
             listener.done(outcome)
 
         limit = max(FRAMES, 2 * self.policy.memory_bytes)
-        call = Call(frame=frame, settle=settle, limit=limit, changes=changes, content=content, output=output)
+        call = PendingCall(
+            frame=frame, settle=settle, limit=limit, changes=changes, content=content, output=output
+        )
         if output is not None:
             self._cells.add(call)
         try:
@@ -475,11 +476,57 @@ class RemoteRuntime:
             raise
         return lambda: self._withdraw(session, call)
 
-    def _withdraw(self, session: Session, call: Call) -> None:
+    def _withdraw(self, session: RuntimeSession, call: PendingCall) -> None:
         self._cells.discard(call)
         with contextlib.suppress(RuntimeClosedError):  # the process ends, and the line with it
             background().post(session.withdraw, call)
 
-    def _current(self) -> Session:
+    def _current(self) -> RuntimeSession:
         assert self._session is not None, "a runtime that was started has a session"
         return self._session
+
+
+class AttachedRemoteRuntime(RemoteRuntime):
+    """See Backend.attach. The runtime is the owner's, made when either is first used; it goes on without this one."""
+
+    def __init__(
+        self,
+        owner: RemoteRuntime,
+        client: PlatformClient,
+        policy: SandboxPolicy,
+        desk: HostFunctionServer,
+        name: str,
+        author: str,
+        *,
+        private: bool,
+    ) -> None:
+        super().__init__(client, policy, desk, name, author=author, private=private)
+        self._owner = owner
+
+    def check_open(self) -> None:
+        self._owner.check_open()
+        if self._closed:
+            raise RuntimeClosedError(f"{self._author} was detached from this runtime; attach again")
+        super().check_open()
+
+    def attach(self, author: str, *, private: bool) -> Backend:
+        return self._owner.attach(author, private=private)
+
+    def reset(self) -> None:
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can reset it, not an author who is attached")
+
+    def rollback(self, to: int | str, listener: Listener) -> None:  # noqa: ARG002
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can roll it back, not an author who is attached")
+
+    def rerunning(self) -> RemoteHarness:
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime can patch its history, not an author who is attached")
+
+    def fork(self, order: ForkOrder, count: int, names: Sequence[str]) -> list[ServedBranch]:  # noqa: ARG002
+        """Raises UsageError: others hold this runtime too."""
+        raise UsageError("only the owner of a runtime forks it, not an author who is attached")
+
+    async def _described(self) -> platform_pb2.RuntimeDescription:
+        return await self._platform.describe(self._id or await self._owner.opened())

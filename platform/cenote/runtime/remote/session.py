@@ -1,25 +1,25 @@
-"""What one client asks of one remote runtime: calls that wait for their answers, over as many lines as it takes.
+"""The calls of one client to one remote runtime, over as many streams as it takes.
 
-All of it runs on the background loop. A client keeps its name over all its lines, so that the server can tell a call
-that is repeated from a new one. Every call is answered: by the server, or with the reason why nobody will.
+A stream carries frames in the order of its outbox, and chunks of large contents between them. A call has a
+listener, or is awaited on the loop of its session.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 import grpc
 
-from cenote.runtime.remote.call import Answer, Call
+from cenote.runtime.remote import calls
+from cenote.runtime.remote.calls import FRAMES, Answer, PendingCall
 from cenote.runtime.remote.channels import authorization, meaning
-from cenote.runtime.remote.line import LAST_WORDS, Line
-from cenote.runtime.remote.patience import PATIENCE, Patience
-from cenote.runtime.remote.returning import say_waiting, short
+from cenote.runtime.remote.reconnection import PATIENCE, RetrySchedule, say_waiting, short
 from cenote_proto.scalars import make, utf8_text
 from cenote_proto.v1 import runtime_pb2
 from cenote_proto.v1.runtime_pb2_grpc import RuntimeServiceStub
@@ -34,9 +34,138 @@ from cenote_security.errors import (
     UnknownRuntimeError,
     UsageError,
 )
-from cenote_worker.content import Content
+from cenote_worker.runtime.injection import Injection
+from cenote_worker.runtime.jail_requests import as_error
+from cenote_worker.supervisor.frame_parser import RefusedReply
+from cenote_worker.transport.content import Content
 from cenote_worker.wire.channels import MAX_MESSAGE
+from cenote_worker.wire.chunking import chunks
 from cenote_worker.wire.failures import to_error
+
+
+class ClientFrameQueue:
+    """Frames go first, so that an interrupt never waits behind a gigabyte; contents take turns, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self._frames: deque[runtime_pb2.ClientFrame] = deque()
+        self._contents: deque[tuple[int, int, Iterator[bytes]]] = deque()
+
+    def put(self, frame: runtime_pb2.ClientFrame) -> None:
+        self._frames.append(frame)
+
+    def put_content(self, call: int, content: Content) -> None:
+        """Chunks of a content whose frame was put before. The content must stay open until it is written."""
+        self._contents.append((call, content.size, chunks(content)))
+
+    def forget(self, call: int) -> None:
+        """No more chunks of this call."""
+        self._contents = deque(waiting for waiting in self._contents if waiting[0] != call)
+
+    def take(self) -> runtime_pb2.ClientFrame | None:
+        """What is to be written next; None when there is nothing."""
+        if self._frames:
+            return self._frames.popleft()
+        if not self._contents:
+            return None
+        call, left, pieces = self._contents.popleft()
+        data = next(pieces)
+        left -= len(data)
+        if left:
+            self._contents.append((call, left, pieces))
+        return runtime_pb2.ClientFrame(call=call, chunk=runtime_pb2.Chunk(data=data, last=not left))
+
+
+Stream = grpc.aio.StreamStreamCall[runtime_pb2.ClientFrame, runtime_pb2.ServerFrame]
+
+HANDSHAKE: Final = 10.0
+"""Seconds for a server to say Welcome."""
+
+LAST_WORDS: Final = 1.0
+"""Seconds for a server to say why it ends a stream that cannot be written to, or to agree to its end."""
+
+
+class RuntimeStream:
+    """On the background loop. `greet` first, then `carry`; what is put meanwhile goes out in order."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._outbox = ClientFrameQueue()
+        self._filled = asyncio.Event()
+        self._finishing = False
+        self.calls = 0
+        """How many were sent on it."""
+
+    def put(self, frame: runtime_pb2.ClientFrame, content: Content | None = None) -> None:
+        """Sends a frame, then the content in chunks. That stays the caller's, and open until it is gone."""
+        self._outbox.put(frame)
+        if content is not None:
+            self._outbox.put_content(frame.call, content)
+        self._filled.set()
+
+    def forget(self, call: int) -> None:
+        """No more chunks of this call."""
+        self._outbox.forget(call)
+
+    def finish(self) -> None:
+        """Nothing more will be put: the server is told so when the rest is out, and then ends the stream."""
+        self._finishing = True
+        self._filled.set()
+
+    async def greet(self, hello: runtime_pb2.Hello) -> runtime_pb2.Welcome:
+        """Raises UnavailableError, AioRpcError, or what the server says."""
+        try:
+            async with asyncio.timeout(HANDSHAKE):
+                await self._stream.write(runtime_pb2.ClientFrame(hello=hello))
+                frame = await self._stream.read()
+        except TimeoutError:
+            raise UnavailableError("the platform takes connections and says nothing; try again") from None
+        except asyncio.InvalidStateError:  # the stream ended before a word was written; its status says why
+            frame = await self._stream.read()
+        if not isinstance(frame, runtime_pb2.ServerFrame):
+            raise UnavailableError("the platform hung up before it said anything; try again")
+        if frame.HasField("failure"):
+            raise to_error(frame.failure)
+        if not frame.HasField("welcome"):
+            raise ProtocolViolation("a server that does not say Welcome")
+        return frame.welcome
+
+    async def carry(self, hear: Callable[[runtime_pb2.ServerFrame], None]) -> None:
+        """Until the server ends the stream. Raises AioRpcError for how it did, and whatever `hear` raises."""
+        reading = asyncio.create_task(self._read(hear))
+        writing = asyncio.create_task(self._write())
+        try:
+            await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():  # what keeps the one from writing, the other hears in words
+                await asyncio.wait((reading,), timeout=LAST_WORDS)
+        finally:
+            reading.cancel()
+            writing.cancel()
+            ends = await asyncio.gather(reading, writing, return_exceptions=True)
+        for end in ends:
+            if isinstance(end, Exception) and not isinstance(end, asyncio.InvalidStateError):
+                raise end
+
+    def cut(self) -> None:
+        """Ends the stream at once. Cutting twice is fine."""
+        self._stream.cancel()
+
+    async def _read(self, hear: Callable[[runtime_pb2.ServerFrame], None]) -> None:
+        while isinstance(frame := await self._stream.read(), runtime_pb2.ServerFrame):
+            hear(frame)
+
+    async def _write(self) -> None:
+        while True:
+            frame = self._outbox.take()
+            if frame is not None:
+                await self._stream.write(frame)
+            elif self._finishing:
+                await self._stream.write(runtime_pb2.ClientFrame(goodbye=runtime_pb2.Goodbye()))
+                await self._stream.done_writing()
+                return
+            else:
+                self._filled.clear()
+                await self._filled.wait()
+
 
 VERSION: Final = 1
 """Of RuntimeService, as this client speaks it."""
@@ -50,7 +179,7 @@ _log = logging.getLogger("cenote.remote")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServedAt:
     """Where a runtime is served, and what opens it there. authority: see Channels.stream."""
 
     runtime: str
@@ -86,16 +215,16 @@ class _Break:
         return "the line to the runtime is broken" if why == "no connection" else why
 
 
-class Session:
+class RuntimeSession:
     """See above. `open` first; `hosts` may be set before.
 
     locate: where the runtime is now; asked before each try. connect: a channel to there, for as long as it is needed.
-    client: the name of this client, for the server. author, private: see Hello. wait: see Patience.
+    client: the name of this client, for the server. author, private: see Hello. wait: see RetrySchedule.
     """
 
     def __init__(
         self,
-        locate: Callable[[], Awaitable[Place]],
+        locate: Callable[[], Awaitable[ServedAt]],
         connect: Callable[[str, str], AbstractContextManager[grpc.aio.Channel]],
         client: str,
         author: str = "",
@@ -110,15 +239,15 @@ class Session:
         self._introduction.oldest_version = self._introduction.newest_version = VERSION
         self._loop = asyncio.get_running_loop()
         self._numbers = 0
-        self._calls: dict[int, Call] = {}
-        self._line: Line | None = None
+        self._calls: dict[int, PendingCall] = {}
+        self._line: RuntimeStream | None = None
         """While one stands."""
         self._decided = asyncio.Event()
         """There was a first line, or there will be none."""
         self._task: asyncio.Task[None] | None = None
         self._runtime = ""
         self._address = ""
-        self.place: Place | None = None
+        self.place: ServedAt | None = None
         """Where the latest line led to."""
         self.hosts: HostCalls | None = None
         self.welcome = runtime_pb2.Welcome()
@@ -148,7 +277,7 @@ class Session:
 
     # -- asking --
 
-    def call(self, call: Call) -> None:
+    def call(self, call: PendingCall) -> None:
         """Sends a request; it hears its answer. Takes it over."""
         self._numbers += 1
         call.frame.call = self._numbers
@@ -165,7 +294,7 @@ class Session:
         if self._line is not None:
             self._line.put(frame, content)
 
-    def withdraw(self, call: Call) -> None:
+    def withdraw(self, call: PendingCall) -> None:
         """Nobody waits for the answer any more."""
         if self._drop(call.number) is not None:
             call.close()
@@ -179,15 +308,15 @@ class Session:
                 self._tell(call, now=True)
 
     @staticmethod
-    def _send(call: Call, line: Line) -> None:
+    def _send(call: PendingCall, line: RuntimeStream) -> None:
         line.calls += 1
         line.put(call.again(line.calls), call.content)
 
-    def _tell(self, call: Call, *, now: bool = False) -> None:
+    def _tell(self, call: PendingCall, *, now: bool = False) -> None:
         if (frame := call.to_tell(now=now)) is not None:
             self.say(frame)
 
-    def _drop(self, number: int) -> Call | None:
+    def _drop(self, number: int) -> PendingCall | None:
         call = self._calls.pop(number, None)
         if call is not None and self._line is not None:
             self._line.forget(number)
@@ -196,7 +325,7 @@ class Session:
     # -- lines, one after the other --
 
     async def _run(self) -> None:
-        patience = Patience(self._wait)
+        patience = RetrySchedule(self._wait)
         while self.ended is None:
             end = await self._attempt(patience)
             if self.ended is not None:  # whoever has closed it waits for the end of this
@@ -208,7 +337,7 @@ class Session:
                 say_waiting("the platform", patience, end.why)
                 await asyncio.sleep(pause)
 
-    async def _attempt(self, patience: Patience) -> _Break:
+    async def _attempt(self, patience: RetrySchedule) -> _Break:
         try:
             place = await self._locate()
         except CenoteError as error:
@@ -226,10 +355,10 @@ class Session:
             return _fault(error)
         return _broken(UnavailableError(f"the platform at {place.address} hung up"))
 
-    async def _stand(self, channel: grpc.aio.Channel, place: Place, patience: Patience) -> None:
+    async def _stand(self, channel: grpc.aio.Channel, place: ServedAt, patience: RetrySchedule) -> None:
         self._runtime, self.place = place.runtime, place
         stream = RuntimeServiceStub(channel).Attach(metadata=authorization(place.credential))
-        line = Line(stream)
+        line = RuntimeStream(stream)
         try:
             self._introduction.runtime = utf8_text(place.runtime)
             self.welcome = await line.greet(self._introduction)
@@ -240,7 +369,7 @@ class Session:
             self._line = None
             line.cut()
 
-    def _take_up(self, line: Line) -> None:
+    def _take_up(self, line: RuntimeStream) -> None:
         self._line = line
         for call in self._calls.values():
             self._send(call, line)
@@ -301,7 +430,7 @@ def _fault(error: Exception) -> _Break:
     return _Break(UnavailableError(f"the line to the platform failed: {error!r}"), final=True)
 
 
-def _settle(call: Call, answer: Answer) -> None:
+def _settle(call: PendingCall, answer: Answer) -> None:
     """Whoever waits has an event loop that may be closed, or a listener that fails: the other calls go on."""
     try:
         call.end(answer)
@@ -309,17 +438,53 @@ def _settle(call: Call, answer: Answer) -> None:
         _log.exception("an answer of a platform could not be delivered")
 
 
-def _too_large(call: Call) -> UsageError | None:
+def _too_large(call: PendingCall) -> UsageError | None:
     size = call.frame.ByteSize()
     if size <= MAX_MESSAGE - ROOM:
         return None
     return UsageError(f"{size} bytes of names and descriptions are too much for one request; ask in several")
 
 
-def _left_with(call: Call, error: CenoteError, runtime: str) -> CenoteError:
+def _left_with(call: PendingCall, error: CenoteError, runtime: str) -> CenoteError:
     """What a request is told whose answer will not come."""
     if call.sent and isinstance(error, UnknownRuntimeError):  # it was there when this began
         return RuntimeLostError("it was removed, or its lease has run out, while this was under way")
     if call.changes and call.sent and not isinstance(error, UsageError | RuntimeLostError):
         return OutcomeUnknownError(runtime, call.frame.key, str(error))
     return error
+
+
+async def put(session: RuntimeSession, injection: Injection, key: str, *, replace: bool) -> None:
+    """Puts it into the runtime. Raises the error that says why it cannot be. key: as of any request."""
+    frame, content = calls.injection(injection, replace=replace)
+    frame.key = utf8_text(key)
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    call = PendingCall(frame=frame, settle=_settling(answered), limit=FRAMES, changes=True, content=content)
+    session.call(call)
+    given = await answered
+    if isinstance(given, RefusedReply):
+        raise as_error(given, ", ".join(injection.names))
+    if isinstance(given, Exception):
+        raise given
+
+
+async def answer(
+    session: RuntimeSession, frame: runtime_pb2.ClientFrame, *, changes: bool = False
+) -> runtime_pb2.ServerFrame:
+    """The one frame that is the answer. Raises the error that came instead."""
+    answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+    session.call(PendingCall(frame=frame, settle=_settling(answered), limit=FRAMES, changes=changes))
+    given = await answered
+    if isinstance(given, Exception):
+        raise given
+    return given if isinstance(given, runtime_pb2.ServerFrame) else runtime_pb2.ServerFrame()
+
+
+def _settling(future: asyncio.Future[Answer]) -> Callable[[Answer], None]:
+    """Gives the answer to whoever waits, if anybody still does."""
+
+    def settle(answer: Answer) -> None:
+        if not future.done():
+            future.set_result(answer)
+
+    return settle

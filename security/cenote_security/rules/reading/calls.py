@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from cenote_security.rules.reading import fold
-from cenote_security.rules.reading.arguments import Arguments
-from cenote_security.rules.reading.expressions import quiet
-from cenote_security.rules.reading.members import LONGEST_PATH, access, elements, item
-from cenote_security.rules.reading.names import names
-from cenote_security.rules.reading.reader import Handlers, Reader
-from cenote_security.rules.reading.reflection import SPECIAL, run_query
-from cenote_security.rules.reading.scope import BUILTIN_CLASSES
-from cenote_security.rules.reading.value import (
+from cenote_security.rules.reading import constant_folding
+from cenote_security.rules.reading.abstract_values import (
+    BUILTIN_CLASSES,
     Bound,
     Closure,
     Const,
@@ -26,6 +20,11 @@ from cenote_security.rules.reading.value import (
     merge,
     merge_all,
 )
+from cenote_security.rules.reading.expressions import quiet
+from cenote_security.rules.reading.known_names import names
+from cenote_security.rules.reading.members import LONGEST_PATH, access, elements, item
+from cenote_security.rules.reading.reader import CodeReader, Handlers
+from cenote_security.rules.reading.reflection import SPECIAL, Arguments, run_query
 
 QUIET_METHODS = names(
     """
@@ -41,7 +40,7 @@ IMPORT_METHODS = frozenset({"import_module", "load_module", "find_module"})
 _OVER_ITEMS = frozenset({"builtins.map", "itertools.starmap", "builtins.filter"})
 
 
-def read_call(reader: Reader, node: ast.Call) -> Value:
+def read_call(reader: CodeReader, node: ast.Call) -> Value:
     function = reader.visit(node.func)
     method = node.func.attr if type(node.func) is ast.Attribute else ""
     arguments = _arguments(reader, node, quietly=_takes_any_text(function, method))
@@ -60,7 +59,7 @@ def _takes_any_text(function: Value, method: str) -> bool:
     return type(function) is str and (function in SPECIAL or function == "builtins.print")
 
 
-def _arguments(reader: Reader, node: ast.Call, *, quietly: bool) -> Arguments:
+def _arguments(reader: CodeReader, node: ast.Call, *, quietly: bool) -> Arguments:
     positional: list[Value] = []
     for argument in node.args:
         if type(argument) is ast.Starred:
@@ -74,7 +73,7 @@ def _arguments(reader: Reader, node: ast.Call, *, quietly: bool) -> Arguments:
     return Arguments(tuple(positional), named, more)
 
 
-def _keywords(reader: Reader, node: ast.Call, *, quietly: bool) -> tuple[dict[str, Value], bool]:
+def _keywords(reader: CodeReader, node: ast.Call, *, quietly: bool) -> tuple[dict[str, Value], bool]:
     named: dict[str, Value] = {}
     more = False
     for keyword in node.keywords:
@@ -89,7 +88,7 @@ def _keywords(reader: Reader, node: ast.Call, *, quietly: bool) -> tuple[dict[st
     return named, more
 
 
-def call(reader: Reader, node: ast.AST, function: Value, arguments: Arguments, method: str = "") -> Value:
+def call(reader: CodeReader, node: ast.AST, function: Value, arguments: Arguments, method: str = "") -> Value:
     """What calling the value gives; `method` is its name when nothing else is known of it."""
     if function is None:
         return _call_unknown(reader, node, method, arguments)
@@ -113,7 +112,7 @@ def call(reader: Reader, node: ast.AST, function: Value, arguments: Arguments, m
     return None
 
 
-def _call_unknown(reader: Reader, node: ast.AST, method: str, arguments: Arguments) -> Value:
+def _call_unknown(reader: CodeReader, node: ast.AST, method: str, arguments: Arguments) -> Value:
     if method in reader.watch.methods:
         reader.report("method", method, node)
     if method in reader.keywords_watched and (arguments.named or arguments.more):
@@ -125,7 +124,7 @@ def _call_unknown(reader: Reader, node: ast.AST, method: str, arguments: Argumen
     return _call_by_method(reader, node, None, method, arguments)
 
 
-def _watched_keywords(reader: Reader, name: str, arguments: Arguments) -> list[str]:
+def _watched_keywords(reader: CodeReader, name: str, arguments: Arguments) -> list[str]:
     """The keywords that are watched for and given, or may be; one that is False or None says no."""
     found = []
     for keyword in reader.keywords_watched[name]:
@@ -135,7 +134,9 @@ def _watched_keywords(reader: Reader, name: str, arguments: Arguments) -> list[s
     return found
 
 
-def _call_by_method(reader: Reader, node: ast.AST, owner: Value, method: str, arguments: Arguments) -> Value:
+def _call_by_method(
+    reader: CodeReader, node: ast.AST, owner: Value, method: str, arguments: Arguments
+) -> Value:
     if method in ITEM_METHODS and arguments.positional:
         return item(reader, node, owner, arguments.get(0))
     if method in GETATTR_METHODS and arguments.positional:
@@ -145,7 +146,9 @@ def _call_by_method(reader: Reader, node: ast.AST, owner: Value, method: str, ar
     return None
 
 
-def _getattr_method(reader: Reader, node: ast.AST, owner: Value, method: str, arguments: Arguments) -> Value:
+def _getattr_method(
+    reader: CodeReader, node: ast.AST, owner: Value, method: str, arguments: Arguments
+) -> Value:
     """`x.__getattribute__(name)`, or unbound: `object.__getattribute__(x, name)`."""
     function, bound = ("setattr", 2) if method == "__setattr__" else ("getattr", 1)
     if len(arguments.positional) <= bound:
@@ -153,7 +156,7 @@ def _getattr_method(reader: Reader, node: ast.AST, owner: Value, method: str, ar
     return SPECIAL[f"builtins.{function}"](reader, node, arguments)
 
 
-def _call_path(reader: Reader, node: ast.AST, function: str, arguments: Arguments) -> Value:
+def _call_path(reader: CodeReader, node: ast.AST, function: str, arguments: Arguments) -> Value:
     tail = function[function.rfind(".") + 1 :]
     if tail in reader.keywords_watched and (arguments.named or arguments.more):
         for keyword in _watched_keywords(reader, tail, arguments):
@@ -181,12 +184,16 @@ def _call_path(reader: Reader, node: ast.AST, function: str, arguments: Argument
 def _folded(function: str, arguments: Arguments) -> Value:
     if arguments.named or not arguments.positional:
         return None
-    if function not in fold.FUNCTIONS and function.startswith(("builtins.str.", "builtins.bytes.")):
-        return fold.method(arguments.positional[0], function.rpartition(".")[2], arguments.positional[1:])
-    return fold.call(function, arguments.positional)
+    if function not in constant_folding.FUNCTIONS and function.startswith(
+        ("builtins.str.", "builtins.bytes.")
+    ):
+        return constant_folding.method(
+            arguments.positional[0], function.rpartition(".")[2], arguments.positional[1:]
+        )
+    return constant_folding.call(function, arguments.positional)
 
 
-def _over_items(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _over_items(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`map(f, xs)`: what f gives for each of the items, as far as they are known."""
     function, *sources = arguments.positional or (None,)
     known = [source.values for source in sources if type(source) is Items]
@@ -197,7 +204,7 @@ def _over_items(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return items(call(reader, node, function, Arguments(tuple(row))) for row in rows)
 
 
-def _call_closure(reader: Reader, closure: Closure, arguments: Arguments) -> Value:
+def _call_closure(reader: CodeReader, closure: Closure, arguments: Arguments) -> Value:
     """The body is read later; what this call passes is noted for it, what it returned in a former pass is known."""
     parameters = closure.node.args
     names = [part.arg for part in (*parameters.posonlyargs, *parameters.args)]
@@ -215,18 +222,18 @@ def _call_closure(reader: Reader, closure: Closure, arguments: Arguments) -> Val
     return reader.returned.get(closure.node)
 
 
-def _call_bound(reader: Reader, node: ast.AST, function: Bound, arguments: Arguments) -> Value:
+def _call_bound(reader: CodeReader, node: ast.AST, function: Bound, arguments: Arguments) -> Value:
     if type(function.owner) is Table or function.name in ITEM_METHODS:
         return _call_by_method(reader, node, function.owner, function.name, arguments)
     if arguments.named:
         return None
-    value = fold.method(function.owner, function.name, arguments.positional)
+    value = constant_folding.method(function.owner, function.name, arguments.positional)
     if type(value) is Const and type(value.value) is str:
         reader.spelled(node, value.value)
     return value
 
 
-def _call_getter(reader: Reader, node: ast.AST, getter: Getter, arguments: Arguments) -> Value:
+def _call_getter(reader: CodeReader, node: ast.AST, getter: Getter, arguments: Arguments) -> Value:
     value = arguments.get(0)
     if getter.items:
         return item(reader, node, value, Const(getter.names[0]))

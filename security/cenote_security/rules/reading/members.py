@@ -7,28 +7,29 @@ import re
 import sys
 import unicodedata
 
-from cenote_security.rules.reading import fold
-from cenote_security.rules.reading.modules import (
-    ASSUMED_MODULES,
-    PASSED_THROUGH,
-    PASSED_THROUGH_BY_STDLIB,
-    USUAL_ALIASES,
-    canonical,
-)
-from cenote_security.rules.reading.reader import Reader
-from cenote_security.rules.reading.scope import BUILTINS, Lookup
-from cenote_security.rules.reading.value import (
+from cenote_security.rules.reading import constant_folding
+from cenote_security.rules.reading.abstract_values import (
+    BUILTINS,
     Bound,
     Closure,
     Const,
     Either,
     Items,
+    Lookup,
     Table,
     Value,
     merge_all,
     options,
     paths,
 )
+from cenote_security.rules.reading.known_names import (
+    ASSUMED_MODULES,
+    PASSED_THROUGH,
+    PASSED_THROUGH_BY_STDLIB,
+    USUAL_ALIASES,
+    canonical,
+)
+from cenote_security.rules.reading.reader import CodeReader
 
 LONGEST_PATH = 200
 """Characters of a dotted name that is followed; long method chains end up unknown."""
@@ -44,7 +45,7 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 _STEP = re.compile(r"\.(\w+)|\[(\w+)\]")
 
 
-def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
+def load_name(reader: CodeReader, node: ast.AST, name: str) -> Value:
     """What a name means where it is read."""
     value = reader.lookup(name)
     if value is Lookup.UNBOUND:
@@ -56,7 +57,7 @@ def load_name(reader: Reader, node: ast.AST, name: str) -> Value:
     return value
 
 
-def _unbound(reader: Reader, node: ast.AST, name: str) -> Value:
+def _unbound(reader: CodeReader, node: ast.AST, name: str) -> Value:
     value = BUILTINS.get(name)
     if reader.stars and (value is None or name in reader.names_watched):
         found = (_path_member(reader, node, module, name, load=False) for module in reader.stars)
@@ -75,7 +76,7 @@ def _unbound(reader: Reader, node: ast.AST, name: str) -> Value:
 
 
 def access(
-    reader: Reader, node: ast.AST, owner: Value, name: str, *, token: str = "", load: bool = True
+    reader: CodeReader, node: ast.AST, owner: Value, name: str, *, token: str = "", load: bool = True
 ) -> Value:
     """An attribute is read (or, without `load`, written or deleted), by whatever syntax or function."""
     if name in reader.names_watched or name[:1] == "_":
@@ -85,19 +86,19 @@ def access(
     return member(reader, node, owner, name, load=load)
 
 
-def _notice(reader: Reader, node: ast.AST, owner: Value, name: str, token: str) -> None:
+def _notice(reader: CodeReader, node: ast.AST, owner: Value, name: str, token: str) -> None:
     watch = reader.watch
     if name in watch.attributes or (watch.hidden and name[:1] == "_"):
         module = next((path for path in paths(owner) if _in_module(reader, path)), "")
         reader.report("attribute", name, node, owner=module, token=token)
 
 
-def _in_module(reader: Reader, path: str) -> bool:
+def _in_module(reader: CodeReader, path: str) -> bool:
     """Whether the path is a module or something in one, such as a class; not what a call returned."""
     return path in reader.modules or ("(" not in path and path.partition(".")[0] in reader.modules)
 
 
-def member(reader: Reader, node: ast.AST, owner: Value, name: str, *, load: bool = True) -> Value:
+def member(reader: CodeReader, node: ast.AST, owner: Value, name: str, *, load: bool = True) -> Value:
     """What the member is, once the rules know that it was reached."""
     if owner is None:
         return _unknown_member(reader, node, name)
@@ -112,7 +113,7 @@ def member(reader: Reader, node: ast.AST, owner: Value, name: str, *, load: bool
     return _unknown_member(reader, node, name)
 
 
-def _unknown_member(reader: Reader, node: ast.AST, name: str) -> Value:
+def _unknown_member(reader: CodeReader, node: ast.AST, name: str) -> Value:
     if name == "__builtins__":
         return "builtins"
     if name[:1] == "_" and name[1:] in PASSED_THROUGH:
@@ -123,7 +124,7 @@ def _unknown_member(reader: Reader, node: ast.AST, name: str) -> Value:
     return value
 
 
-def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: bool) -> Value:
+def _path_member(reader: CodeReader, node: ast.AST, owner: str, name: str, *, load: bool) -> Value:
     if name[:2] == "__":
         known = _dunder_of_path(owner, name)
         if known is not None:
@@ -137,12 +138,12 @@ def _path_member(reader: Reader, node: ast.AST, owner: str, name: str, *, load: 
     path = canonical(f"{owner}.{name}")
     if name in reader.names_watched:
         _watched_member(reader, node, path, load=load)
-    if path in fold.NAMED_CONSTANTS:
-        return Const(fold.NAMED_CONSTANTS[path])
+    if path in constant_folding.NAMED_CONSTANTS:
+        return Const(constant_folding.NAMED_CONSTANTS[path])
     return path
 
 
-def _is_passed_through(reader: Reader, owner: str, name: str) -> bool:
+def _is_passed_through(reader: CodeReader, owner: str, name: str) -> bool:
     if name not in PASSED_THROUGH and name not in PASSED_THROUGH_BY_STDLIB:
         return False
     if "(" in owner or owner == name:  # the class in `socket.socket` is no module
@@ -159,7 +160,7 @@ def _dunder_of_path(owner: str, name: str) -> str | None:
     return "globals()" if name == "__globals__" else None
 
 
-def _watched_member(reader: Reader, node: ast.AST, path: str, *, load: bool) -> None:
+def _watched_member(reader: CodeReader, node: ast.AST, path: str, *, load: bool) -> None:
     if path in reader.watch.modules:
         reader.report("module", path, node)
         reader.modules.add(path)
@@ -167,7 +168,7 @@ def _watched_member(reader: Reader, node: ast.AST, path: str, *, load: bool) -> 
         reader.mention(node, path)
 
 
-def item(reader: Reader, node: ast.AST, owner: Value, key: Value) -> Value:
+def item(reader: CodeReader, node: ast.AST, owner: Value, key: Value) -> Value:
     """What `owner[key]` is."""
     if type(owner) is Either:
         return merge_all(tuple(item(reader, node, option, key) for option in owner.options))
@@ -178,11 +179,11 @@ def item(reader: Reader, node: ast.AST, owner: Value, key: Value) -> Value:
     if type(owner) is Table:
         return owner.entries.get(key.value) if isinstance(key.value, str | int | bytes) else None
     if type(owner) is Items or type(owner) is Const:
-        return fold.subscript(owner, key.value)
+        return constant_folding.subscript(owner, key.value)
     return _named_item(reader, node, owner, key.value) if isinstance(key.value, str) else None
 
 
-def _unreadable_item(reader: Reader, node: ast.AST, owner: Value) -> Value:
+def _unreadable_item(reader: CodeReader, node: ast.AST, owner: Value) -> Value:
     if owner == "sys.modules":
         reader.report("unreadable module", owner, node)
     elif owner == "builtins" or reader.is_module(owner):
@@ -194,7 +195,7 @@ def _unreadable_item(reader: Reader, node: ast.AST, owner: Value) -> Value:
     return None
 
 
-def _named_item(reader: Reader, node: ast.AST, owner: Value, key: str) -> Value:
+def _named_item(reader: CodeReader, node: ast.AST, owner: Value, key: str) -> Value:
     if owner == "sys.modules":
         return reader.import_module(node, key)
     if owner in NAMESPACES:
@@ -209,7 +210,7 @@ def _named_item(reader: Reader, node: ast.AST, owner: Value, key: str) -> Value:
     return reader.fields.get(key)
 
 
-def format_fields(reader: Reader, node: ast.AST, text: str) -> None:
+def format_fields(reader: CodeReader, node: ast.AST, text: str) -> None:
     """Attributes that a format string reads: `"{0.__class__}"`."""
     for replaced in _FIELD.findall(text):
         for attribute, key in _STEP.findall(replaced):

@@ -1,4 +1,7 @@
-"""The reading itself: where it is, what it has found. How each kind of syntax is read is in the modules beside."""
+"""The reading itself: where it is, what it has found. How each kind of syntax is read is in the modules beside.
+
+A recording reader also remembers what every expression means, for rules that ask.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from cenote_security.rules.reading.memory import Memory, kept
-from cenote_security.rules.reading.modules import canonical
-from cenote_security.rules.reading.scope import BUILTIN_CLASSES, Lookup, Scope
-from cenote_security.rules.reading.value import Closure, Value, merge, options, paths
-from cenote_security.rules.use import Use, UseKind, Watch
+from cenote_security.rules.findings import Use, UseKind, WatchedNames
+from cenote_security.rules.reading import constant_folding
+from cenote_security.rules.reading.abstract_values import (
+    BUILTIN_CLASSES,
+    Closure,
+    Lookup,
+    Memory,
+    NameScope,
+    Value,
+    kept,
+    merge,
+    options,
+    paths,
+)
+from cenote_security.rules.reading.known_names import canonical
 
-Handlers = Mapping[type[ast.AST], Callable[["Reader", Any], Value]]
+Handlers = Mapping[type[ast.AST], Callable[["CodeReader", Any], Value]]
 """How to read each kind of node. Any: each function takes the class of node that it is filed under."""
 
 MOST_AGAIN = 200
@@ -27,7 +40,7 @@ LONGEST_LOOP = 64
 """Items of one such list."""
 
 
-class Reader:
+class CodeReader:
     """One pass over a syntax tree.
 
     scope: where the pass is. branches: how many blocks that may not run, or run again, surround it.
@@ -36,13 +49,13 @@ class Reader:
     returned: what functions were found to return, by a former pass over the same tree.
     """
 
-    def __init__(self, handlers: Handlers, watch: Watch, memory: Memory) -> None:
+    def __init__(self, handlers: Handlers, watch: WatchedNames, memory: Memory) -> None:
         self.handlers = handlers
         self.watch = watch
         self.names_watched = watch.names
         self.keywords_watched = watch.keywords
         self._function_tails = watch.function_tails
-        self.scope = Scope("module")
+        self.scope = NameScope("module")
         self.scope.names = dict(memory.names)
         self.fields = dict(memory.fields)
         self.modules = set(memory.modules)
@@ -119,7 +132,7 @@ class Reader:
 
     def _body(self, closure: Closure) -> None:
         closure.readings += 1
-        outer, self.scope = self.scope, Scope("function", closure.scope, closure.before)
+        outer, self.scope = self.scope, NameScope("function", closure.scope, closure.before)
         branches, self.branches, self.closure = self.branches, 0, closure
         self.scope.names.update(closure.parameters)
         self.scope.history.update(closure.parameters)
@@ -150,7 +163,7 @@ class Reader:
     def is_module(self, value: Value) -> bool:
         return type(value) is str and value in self.modules
 
-    def scoped(self, scope: Scope) -> Scope:
+    def scoped(self, scope: NameScope) -> NameScope:
         """Enter the scope; the one that was left is returned, to be put back."""
         outer, self.scope = self.scope, scope
         return outer
@@ -192,3 +205,30 @@ class Reader:
             name = text if text.isascii() else unicodedata.normalize("NFKC", text)
             if name in self.watch.attributes:
                 self.report("attribute", name, node)
+
+
+class RecordingReader(CodeReader):
+    """As its base, a little slower: made only when a rule of one's own may ask."""
+
+    def __init__(self, handlers: Handlers, watch: WatchedNames, memory: Memory) -> None:
+        super().__init__(handlers, watch, memory)
+        self._values: dict[ast.AST, Value] = {}
+
+    def visit(self, node: ast.AST) -> Value:
+        value = super().visit(node)
+        if value is not None:
+            self._values[node] = value
+        return value
+
+    def name_of(self, node: ast.AST) -> str | None:
+        """The dotted name of what the expression means; None when it has none or is not known."""
+        return next(paths(self._values.get(node)), None)
+
+    def constant_of(self, node: ast.AST) -> object:
+        """What the expression spells; None when that is not known."""
+        if isinstance(node, ast.Constant):
+            return node.value
+        try:
+            return constant_folding.plain(self._values.get(node))
+        except constant_folding.Unfoldable:
+            return None

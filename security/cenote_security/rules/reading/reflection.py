@@ -1,22 +1,29 @@
-"""Functions that reach members and modules by name, make functions from others, or run source text."""
+"""Functions that reach members and modules by name, make functions from others, or run source text.
+
+Code that stands in a string is read as well: what `exec`, `eval`, `timeit` and `DataFrame.query` are given.
+"""
 
 from __future__ import annotations
 
 import ast
+import re
+import threading
+import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 
-from cenote_security.rules.reading import source
-from cenote_security.rules.reading.arguments import Arguments
-from cenote_security.rules.reading.members import access, format_fields, item
-from cenote_security.rules.reading.memory import SOME_FUNCTION
-from cenote_security.rules.reading.reader import Reader
-from cenote_security.rules.reading.value import (
+from cenote_security.rules.reading.abstract_values import (
+    BUILTINS,
+    SOME_FUNCTION,
     Bound,
     Closure,
     Const,
     Getter,
     Items,
+    Lookup,
+    NameScope,
     Partial,
     Value,
     merge_all,
@@ -24,14 +31,136 @@ from cenote_security.rules.reading.value import (
     paths,
     strings,
 )
+from cenote_security.rules.reading.members import access, format_fields, item
+from cenote_security.rules.reading.reader import CodeReader
+
+
+@dataclass(slots=True)
+class Arguments:
+    """What a call passes. Stars are spread out as far as they are known; an unknown rest is one unknown argument.
+
+    more: whether there are keywords (`**options`) whose names are not known.
+    """
+
+    positional: tuple[Value, ...] = ()
+    named: Mapping[str, Value] | None = None
+    more: bool = False
+
+    def get(self, index: int, name: str = "") -> Value:
+        """The argument at the position or of the name, unknown when the call has none."""
+        if index < len(self.positional):
+            return self.positional[index]
+        return self.named.get(name) if self.named and name else None
+
+    def has(self, index: int, name: str = "") -> bool:
+        return index < len(self.positional) or bool(self.named and name in self.named)
+
+    def values(self) -> tuple[Value, ...]:
+        return (*self.positional, *(self.named or {}).values())
+
+
+LONGEST_NESTED = 20_000
+"""Characters of code in a string that are read."""
+
+DEEPEST_NESTING = 3
+"""Strings within strings that are read."""
+
+_AT_NAME = re.compile(r"@\s*([A-Za-z_]\w*)")
+_BACKTICKS = re.compile(r"`[^`]*`")
+_MARK = "at_sign_"
+
+_PARSING = threading.Lock()
+"""Silencing warnings changes the whole process: two threads at it at once could leave them silenced for good."""
+
+
+def parse(code: str) -> ast.Module | None:
+    """The syntax tree, None for what Python cannot parse. Warnings about the code are left to its execution.
+
+    Raises RecursionError or MemoryError for code that is nested too deeply: how deep depends on the caller's stack,
+    so that the same code may well compile elsewhere.
+    """
+    try:
+        with _PARSING, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(code)
+    except (SyntaxError, ValueError):
+        return None
+
+
+def run_source(reader: CodeReader, node: ast.AST, text: str) -> Value:
+    """Read the code in a string as if it stood here; the value of a lone expression."""
+    tree = _nested(reader, text.strip())
+    if tree is None:
+        return None
+    outer, reader.anchor = reader.anchor, reader.anchor or node
+    pending, reader.pending = reader.pending, deque()
+    closure = reader.closure
+    reader.nesting += 1
+    value: Value = None
+    if len(tree.body) == 1 and isinstance(tree.body[0], ast.Expr):
+        value = reader.visit(tree.body[0].value)
+    else:
+        reader.branch(tree.body)
+    reader.finish()  # its functions are read while the string still stands for what is found in them
+    reader.pending, reader.closure = pending, closure
+    reader.nesting -= 1
+    reader.anchor = outer
+    return value
+
+
+def read_query(reader: CodeReader, node: ast.AST, text: str) -> None:
+    """Read a pandas expression: bare names are columns, those with an at sign are the cell's."""
+    marked = _AT_NAME.sub(rf"{_MARK}\1", _BACKTICKS.sub("column", text)).strip()
+    tree = _nested(reader, marked) if any(sign in text for sign in (".", "@", "__")) else None
+    if tree is None:
+        return
+    names = {part.id for part in ast.walk(tree) if isinstance(part, ast.Name)}
+    outer = reader.scoped(NameScope("comprehension", reader.scope))
+    anchor, reader.anchor = reader.anchor, reader.anchor or node
+    for name in names:
+        reader.scope.names[name] = _in_query(reader, name)
+    reader.branch(tree.body)
+    reader.anchor = anchor
+    reader.scoped(outer)
+
+
+def read_formula(reader: CodeReader, node: ast.AST, text: str) -> None:
+    """Read a formula of patsy's: bare names are columns, unless they are called or the cell has bound them."""
+    tree = _nested(reader, text.replace("~", ",").strip())
+    if tree is None:
+        return
+    called = {part.func for part in ast.walk(tree) if isinstance(part, ast.Call)}
+    outer = reader.scoped(NameScope("comprehension", reader.scope))
+    anchor, reader.anchor = reader.anchor, reader.anchor or node
+    for part in ast.walk(tree):
+        if isinstance(part, ast.Name) and part not in called and reader.lookup(part.id) is Lookup.UNBOUND:
+            reader.scope.names[part.id] = None
+    reader.branch(tree.body)
+    reader.anchor = anchor
+    reader.scoped(outer)
+
+
+def _in_query(reader: CodeReader, name: str) -> Value:
+    if not name.startswith((_MARK, "__")):
+        return None
+    meant = name.removeprefix(_MARK)
+    found = reader.lookup(meant)
+    return BUILTINS.get(meant) if found is Lookup.UNBOUND else found
+
+
+def _nested(reader: CodeReader, text: str) -> ast.Module | None:
+    if len(text) > LONGEST_NESTED or reader.nesting >= DEEPEST_NESTING:
+        return None
+    return parse(text)
+
 
 MOST_WORDS = 100
 """Words of a command line that rules see."""
 
-Special = Callable[[Reader, ast.AST, Arguments], Value]
+Special = Callable[[CodeReader, ast.AST, Arguments], Value]
 
 
-def _getattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _getattr(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     owner, name = arguments.get(0), arguments.get(1)
     found: list[Value] = []
     for option in options(name):
@@ -44,13 +173,13 @@ def _getattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return merge_all(tuple(found))
 
 
-def _chain(reader: Reader, node: ast.AST, owner: Value, dotted: str) -> Value:
+def _chain(reader: CodeReader, node: ast.AST, owner: Value, dotted: str) -> Value:
     for name in dotted.split("."):
         owner = access(reader, node, owner, name)
     return owner
 
 
-def _get_field(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _get_field(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`string.Formatter().get_field("0.name", ...)` reads what a format string would."""
     for option in options(arguments.get(0)):
         if type(option) is not Const:
@@ -60,14 +189,14 @@ def _get_field(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _setattr(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _setattr(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     for name in strings(arguments.get(1)):
         access(reader, node, arguments.get(0), name, load=False)
         reader.keep(name, arguments.get(2))
     return None
 
 
-def _getters(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _getters(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """Names are reported now: what the getter is called with can be far from here."""
     made = [Getter(tuple(name.split("."))) for value in arguments.positional for name in strings(value)]
     for getter in made:
@@ -78,24 +207,24 @@ def _getters(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return made[0] if len(made) == 1 else None
 
 
-def _methodcaller(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _methodcaller(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     return _getters(reader, node, Arguments(arguments.positional[:1]))
 
 
-def _itemgetter(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+def _itemgetter(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
     names = tuple(strings(arguments.get(0)))
     return Getter(names, items=True) if len(names) == 1 else None
 
 
-def _getitem(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _getitem(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     return item(reader, node, arguments.get(0), arguments.get(1))
 
 
-def _partial(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+def _partial(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
     return Partial(arguments.get(0), arguments.positional[1:], arguments.named, arguments.more)
 
 
-def _reduce(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _reduce(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`reduce(getattr, ["a", "b"], x)`: the one use of it that reaches members."""
     names, value = arguments.get(1), arguments.get(2)
     if "builtins.getattr" in paths(arguments.get(0)) and type(names) is Items:
@@ -105,12 +234,12 @@ def _reduce(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _namespace(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
+def _namespace(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:  # noqa: ARG001
     """`globals()`, `locals()`, `vars()` are the cell's own names; `vars(x)` is x, by other means."""
     return arguments.get(0) if arguments.positional else "globals()"
 
 
-def _import(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _import(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`__import__("a.b")` gives a, unless it is told what it is wanted for."""
     whole = arguments.has(3, "fromlist")
     return merge_all(
@@ -118,11 +247,11 @@ def _import(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     )
 
 
-def _import_module(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _import_module(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     return merge_all(tuple(_imported(reader, node, arguments)))
 
 
-def _imported(reader: Reader, node: ast.AST, arguments: Arguments) -> list[str]:
+def _imported(reader: CodeReader, node: ast.AST, arguments: Arguments) -> list[str]:
     found: list[str] = []
     for option in options(arguments.get(0, "name")):
         if type(option) is Const and isinstance(option.value, str):
@@ -136,7 +265,7 @@ def _imported(reader: Reader, node: ast.AST, arguments: Arguments) -> list[str]:
     return found
 
 
-def _located(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _located(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`pydoc.locate("os.system")`, `pkgutil.resolve_name("os:system")`: a member of a module, in one string."""
     for text in strings(arguments.get(0)):
         root, *names = text.replace(":", ".").split(".")
@@ -146,7 +275,7 @@ def _located(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _type(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _type(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     reader.use_function(node, "builtins.type")
     if len(arguments.positional) == 3:
         reader.use_function(node, "types.new_class")
@@ -158,9 +287,9 @@ def _type(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return value.removesuffix("()") if type(value) is str and value.endswith("()") else None
 
 
-def _run(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _run(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     given = options(arguments.get(0, "source"))
-    return merge_all(tuple(source.run_source(reader, node, text) for text in map(_source, given) if text))
+    return merge_all(tuple(run_source(reader, node, text) for text in map(_source, given) if text))
 
 
 def _source(value: Value) -> str:
@@ -170,11 +299,11 @@ def _source(value: Value) -> str:
     return next(strings(value), "")
 
 
-def _time(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _time(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     for index, name in enumerate(("stmt", "setup")):
         value = arguments.get(index, name)
         for text in strings(value):
-            source.run_source(reader, node, text)
+            run_source(reader, node, text)
         given = arguments.has(index, name)
         if (given and _may_be_any_text(value)) or (arguments.more and not given):
             reader.use_function(node, "timeit.Timer(text)")
@@ -193,14 +322,14 @@ def _may_be_any_text(value: Value) -> bool:
     )
 
 
-def _yaml_load(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _yaml_load(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """Without a loader, as former versions of yaml allowed it; loaders that make objects are functions as well."""
     if not arguments.has(1, "Loader"):
         reader.use_function(node, "yaml.unsafe_load")
     return None
 
 
-def _backend(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _backend(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`matplotlib.use("module://m")` imports m."""
     for value in (arguments.get(0, "backend"), arguments.get(0, "newbackend")):
         for text in strings(value):
@@ -209,7 +338,7 @@ def _backend(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _sql(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _sql(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`LOAD` and `INSTALL` of duckdb's SQL bring native code."""
     for text in strings(arguments.get(0, "query")):
         if any(statement.split()[:1] in (["install"], ["load"]) for statement in text.lower().split(";")):
@@ -217,38 +346,38 @@ def _sql(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _expression(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _expression(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`sympy.simplify("x + x")` evaluates its text."""
     for text in strings(arguments.get(0)):
-        source.run_source(reader, node, text)
+        run_source(reader, node, text)
     return None
 
 
-def _formula(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _formula(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`ols("y ~ log(x)", data)` evaluates its text, in which bare names are columns."""
     for text in strings(arguments.get(0, "formula")):
-        source.read_formula(reader, node, text)
+        read_formula(reader, node, text)
     return None
 
 
-def _magic(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _magic(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`%name` and `%%name`, written as calls."""
     _named_magic(reader, node, "%", arguments.get(0))
     return None
 
 
-def _cell_magic(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _cell_magic(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     _named_magic(reader, node, "%%", arguments.get(0))
     return None
 
 
-def _named_magic(reader: Reader, node: ast.AST, marks: str, name: Value) -> None:
+def _named_magic(reader: CodeReader, node: ast.AST, marks: str, name: Value) -> None:
     for option in options(name):
         known = option.value if type(option) is Const and type(option.value) is str else ""
         reader.report("magic", f"{marks}{known}", node)
 
 
-def _source_shown(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _source_shown(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """`name?`, and `name??`, which shows the source code as well."""
     with_source = arguments.get(2, "with_source")
     if not (type(with_source) is Const and with_source.value is False):
@@ -256,7 +385,7 @@ def _source_shown(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
     return None
 
 
-def _start(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _start(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     """A program is started: its command line, as far as it is spelled out."""
     words = list(islice((word for value in arguments.positional for word in _words(value)), MOST_WORDS))
     reader.report("command", " ".join(words), node)
@@ -271,13 +400,13 @@ def _words(value: Value) -> Iterator[str]:
         yield next(strings(value), "?")
 
 
-def run_query(reader: Reader, node: ast.AST, arguments: Arguments) -> None:
+def run_query(reader: CodeReader, node: ast.AST, arguments: Arguments) -> None:
     """`frame.query(...)`, `frame.eval(...)`, `pandas.eval(...)`: a small language with attributes and calls."""
     for text in strings(arguments.get(0, "expr")):
-        source.read_query(reader, node, text)
+        read_query(reader, node, text)
 
 
-def _pandas_eval(reader: Reader, node: ast.AST, arguments: Arguments) -> Value:
+def _pandas_eval(reader: CodeReader, node: ast.AST, arguments: Arguments) -> Value:
     if _may_be_any_text(arguments.get(0, "expr")):
         reader.use_function(node, "pandas.eval(text)")
     run_query(reader, node, arguments)

@@ -1,31 +1,91 @@
-"""How each kind of statement is read."""
+"""How each kind of statement is read.
+
+A class pattern of `match` reads attributes without an Attribute node, a mapping pattern reads items.
+"""
 
 from __future__ import annotations
 
 import ast
 import sys
 
-from cenote_security.rules.reading import fold
-from cenote_security.rules.reading.expressions import closure, quiet
-from cenote_security.rules.reading.members import access, elements, load_name
-from cenote_security.rules.reading.patterns import read_match
-from cenote_security.rules.reading.reader import Handlers, Reader
-from cenote_security.rules.reading.scope import Scope
-from cenote_security.rules.reading.targets import assign, unbind
-from cenote_security.rules.reading.value import Value, merge, merge_all
+from cenote_security.rules.reading import constant_folding
+from cenote_security.rules.reading.abstract_values import Const, NameScope, Value, items, merge, merge_all
+from cenote_security.rules.reading.expressions import assign, closure, quiet, unbind
+from cenote_security.rules.reading.members import access, elements, item, load_name
+from cenote_security.rules.reading.reader import CodeReader, Handlers
 
 
-def read_expression(reader: Reader, node: ast.Expr) -> None:
+def read_match(reader: CodeReader, node: ast.Match) -> None:
+    subject = reader.visit(node.subject)
+    for case in node.cases:
+        before = reader.enter()
+        match_pattern(reader, case.pattern, subject)
+        if case.guard is not None:
+            reader.visit(case.guard)
+        reader.block(case.body)
+        reader.leave(before)
+
+
+def match_pattern(reader: CodeReader, pattern: ast.pattern, subject: Value) -> None:
+    """Read the pattern, which takes parts of the subject."""
+    match pattern:
+        case ast.MatchValue():
+            quiet(reader, pattern.value)
+        case ast.MatchSingleton():
+            pass
+        case ast.MatchAs():
+            _match_as(reader, pattern, subject)
+        case ast.MatchOr():
+            for alternative in pattern.patterns:
+                match_pattern(reader, alternative, subject)
+        case ast.MatchStar():
+            if pattern.name:
+                reader.bind(pattern.name, items((elements(subject),)))
+        case ast.MatchSequence():
+            for part in pattern.patterns:
+                match_pattern(reader, part, elements(subject))
+        case ast.MatchMapping():
+            _match_mapping(reader, pattern, subject)
+        case ast.MatchClass():
+            _match_class(reader, pattern, subject)
+        case _:
+            reader.visit(pattern)  # a pattern of a later Python: no handler has it, and that is reported
+
+
+def _match_as(reader: CodeReader, pattern: ast.MatchAs, subject: Value) -> None:
+    if pattern.pattern is not None:
+        match_pattern(reader, pattern.pattern, subject)
+    if pattern.name:
+        reader.bind(pattern.name, subject)
+
+
+def _match_mapping(reader: CodeReader, pattern: ast.MatchMapping, subject: Value) -> None:
+    for key, part in zip(pattern.keys, pattern.patterns, strict=True):
+        named = quiet(reader, key)
+        match_pattern(reader, part, item(reader, key, subject, named if type(named) is Const else None))
+    if pattern.rest:
+        reader.bind(pattern.rest, subject)
+
+
+def _match_class(reader: CodeReader, pattern: ast.MatchClass, subject: Value) -> None:
+    reader.visit(pattern.cls)
+    for part in pattern.patterns:
+        match_pattern(reader, part, subject)
+    for name, part in zip(pattern.kwd_attrs, pattern.kwd_patterns, strict=True):
+        match_pattern(reader, part, access(reader, part, subject, name, token=name))
+
+
+def read_expression(reader: CodeReader, node: ast.Expr) -> None:
     quiet(reader, node.value)
 
 
-def read_assign(reader: Reader, node: ast.Assign) -> None:
+def read_assign(reader: CodeReader, node: ast.Assign) -> None:
     value = reader.visit(node.value)
     for target in node.targets:
         assign(reader, target, value)
 
 
-def read_annotated(reader: Reader, node: ast.AnnAssign) -> None:
+def read_annotated(reader: CodeReader, node: ast.AnnAssign) -> None:
     reader.visit(node.annotation)
     if node.value is not None:
         assign(reader, node.target, reader.visit(node.value))
@@ -33,24 +93,24 @@ def read_annotated(reader: Reader, node: ast.AnnAssign) -> None:
         reader.visit(node.target)
 
 
-def read_augmented(reader: Reader, node: ast.AugAssign) -> None:
+def read_augmented(reader: CodeReader, node: ast.AugAssign) -> None:
     former = _former(reader, node.target)
-    value = fold.binary(node.op, former, reader.visit(node.value))
+    value = constant_folding.binary(node.op, former, reader.visit(node.value))
     if value is None or reader.branches:
         value = merge_all((former, value, None))  # in a loop it happens again
     assign(reader, node.target, value)
 
 
-def _former(reader: Reader, target: ast.expr) -> Value:
+def _former(reader: CodeReader, target: ast.expr) -> Value:
     return load_name(reader, target, target.id) if type(target) is ast.Name else None
 
 
-def read_delete(reader: Reader, node: ast.Delete) -> None:
+def read_delete(reader: CodeReader, node: ast.Delete) -> None:
     for target in node.targets:
         unbind(reader, target)
 
 
-def read_import(reader: Reader, node: ast.Import) -> None:
+def read_import(reader: CodeReader, node: ast.Import) -> None:
     for alias in node.names:
         where: ast.AST = node if len(node.names) == 1 else alias
         path = reader.import_module(where, alias.name)
@@ -62,7 +122,7 @@ def read_import(reader: Reader, node: ast.Import) -> None:
             reader.bind(alias.name.partition(".")[0], root)
 
 
-def read_import_from(reader: Reader, node: ast.ImportFrom) -> None:
+def read_import_from(reader: CodeReader, node: ast.ImportFrom) -> None:
     module = node.module or ""
     if node.level or module == "__future__":
         return
@@ -77,7 +137,7 @@ def read_import_from(reader: Reader, node: ast.ImportFrom) -> None:
         reader.bind(alias.asname or alias.name, value)
 
 
-def read_function(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def read_function(reader: CodeReader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     decorators = [reader.visit(decorator) for decorator in node.decorator_list]
     _annotations(reader, node)
     made = closure(reader, node)
@@ -85,7 +145,7 @@ def read_function(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) 
     made.before[node.name] = made
 
 
-def _annotations(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+def _annotations(reader: CodeReader, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     _type_parameters(reader, node)
     arguments = node.args
     named = [
@@ -102,12 +162,12 @@ def _annotations(reader: Reader, node: ast.FunctionDef | ast.AsyncFunctionDef) -
         reader.visit(node.returns)
 
 
-def _type_parameters(reader: Reader, node: ast.AST) -> None:
+def _type_parameters(reader: CodeReader, node: ast.AST) -> None:
     for parameter in getattr(node, "type_params", ()):
         reader.visit(parameter)
 
 
-def read_class(reader: Reader, node: ast.ClassDef) -> None:
+def read_class(reader: CodeReader, node: ast.ClassDef) -> None:
     for decorator in node.decorator_list:
         reader.visit(decorator)
     _type_parameters(reader, node)
@@ -115,20 +175,20 @@ def read_class(reader: Reader, node: ast.ClassDef) -> None:
         reader.visit(base)
     for keyword in node.keywords:
         reader.visit(keyword.value)
-    outer = reader.scoped(Scope("class", reader.scope))
+    outer = reader.scoped(NameScope("class", reader.scope))
     reader.block(node.body)
     reader.scoped(outer)
     reader.bind(node.name, None)
 
 
-def read_return(reader: Reader, node: ast.Return) -> None:
+def read_return(reader: CodeReader, node: ast.Return) -> None:
     if node.value is not None:
         value = reader.visit(node.value)
         if reader.closure is not None:
             reader.closure.returns = merge(reader.closure.returns, value)
 
 
-def read_if(reader: Reader, node: ast.If) -> None:
+def read_if(reader: CodeReader, node: ast.If) -> None:
     """A chain of `elif` is nested as deep as it is long: it is read in a loop."""
     while True:
         reader.visit(node.test)
@@ -140,19 +200,19 @@ def read_if(reader: Reader, node: ast.If) -> None:
             return
 
 
-def read_for(reader: Reader, node: ast.For | ast.AsyncFor) -> None:
+def read_for(reader: CodeReader, node: ast.For | ast.AsyncFor) -> None:
     source = reader.visit(node.iter)
     reader.loop(lambda: assign(reader, node.target, elements(source)), node.body)
     reader.branch(node.orelse)
 
 
-def read_while(reader: Reader, node: ast.While) -> None:
+def read_while(reader: CodeReader, node: ast.While) -> None:
     reader.visit(node.test)
     reader.loop(lambda: None, node.body)
     reader.branch(node.orelse)
 
 
-def read_with(reader: Reader, node: ast.With | ast.AsyncWith) -> None:
+def read_with(reader: CodeReader, node: ast.With | ast.AsyncWith) -> None:
     """A context manager may swallow an exception, so that the block is not read as certain."""
     for manager in node.items:
         value = reader.visit(manager.context_expr)
@@ -161,7 +221,7 @@ def read_with(reader: Reader, node: ast.With | ast.AsyncWith) -> None:
     reader.branch(node.body)
 
 
-def read_try(reader: Reader, node: ast.Try) -> None:
+def read_try(reader: CodeReader, node: ast.Try) -> None:
     reader.branch(node.body)
     for handler in node.handlers:
         _except(reader, handler)
@@ -169,7 +229,7 @@ def read_try(reader: Reader, node: ast.Try) -> None:
     reader.block(node.finalbody)
 
 
-def _except(reader: Reader, handler: ast.ExceptHandler) -> None:
+def _except(reader: CodeReader, handler: ast.ExceptHandler) -> None:
     if handler.type is not None:
         reader.visit(handler.type)
     before = reader.enter()
@@ -179,25 +239,25 @@ def _except(reader: Reader, handler: ast.ExceptHandler) -> None:
     reader.leave(before)
 
 
-def read_raise(reader: Reader, node: ast.Raise) -> None:
+def read_raise(reader: CodeReader, node: ast.Raise) -> None:
     for part in (node.exc, node.cause):
         if part is not None:
             reader.visit(part)
 
 
-def read_assert(reader: Reader, node: ast.Assert) -> None:
+def read_assert(reader: CodeReader, node: ast.Assert) -> None:
     reader.visit(node.test)
     if node.msg is not None:
         reader.visit(node.msg)
 
 
-def read_global(reader: Reader, node: ast.Global) -> None:
+def read_global(reader: CodeReader, node: ast.Global) -> None:
     module = reader.scope.module()
     if reader.scope is not module:
         reader.scope.outward.update(dict.fromkeys(node.names, module))
 
 
-def read_nonlocal(reader: Reader, node: ast.Nonlocal) -> None:
+def read_nonlocal(reader: CodeReader, node: ast.Nonlocal) -> None:
     for name in node.names:
         scope = reader.scope.parent
         while scope is not None and name not in scope.names:
@@ -206,18 +266,18 @@ def read_nonlocal(reader: Reader, node: ast.Nonlocal) -> None:
             reader.scope.outward[name] = scope
 
 
-def read_nothing(reader: Reader, node: ast.stmt) -> None:
+def read_nothing(reader: CodeReader, node: ast.stmt) -> None:
     """`pass`, `break`, `continue`: there is nothing in them."""
 
 
-def read_type_parameter(reader: Reader, node: ast.AST) -> None:
+def read_type_parameter(reader: CodeReader, node: ast.AST) -> None:
     """`T: bound = default` in a type parameter list, both evaluated on demand."""
     for part in (getattr(node, "bound", None), getattr(node, "default_value", None)):
         if part is not None:
             _evaluated_later(reader, part)
 
 
-def _evaluated_later(reader: Reader, value: ast.expr) -> None:
+def _evaluated_later(reader: CodeReader, value: ast.expr) -> None:
     """As the body of a function without parameters: by names that may be bound behind it."""
     nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
     closure(reader, ast.copy_location(ast.Lambda(args=nothing, body=value), value))
@@ -255,7 +315,7 @@ STATEMENTS: Handlers = {
 
 if sys.version_info >= (3, 12):
 
-    def read_type_alias(reader: Reader, node: ast.TypeAlias) -> None:
+    def read_type_alias(reader: CodeReader, node: ast.TypeAlias) -> None:
         """`type X = ...` evaluates its value when asked for it, which is any time."""
         _type_parameters(reader, node)
         _evaluated_later(reader, node.value)

@@ -6,20 +6,19 @@ import ast
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from cenote_security.rules.findings import Use, WatchedNames
+from cenote_security.rules.reading.abstract_values import Memory, Value, paths
 from cenote_security.rules.reading.calls import CALLS
 from cenote_security.rules.reading.expressions import EXPRESSIONS
-from cenote_security.rules.reading.memory import Memory
-from cenote_security.rules.reading.reader import Reader
+from cenote_security.rules.reading.reader import CodeReader
 from cenote_security.rules.reading.statements import STATEMENTS
-from cenote_security.rules.reading.value import Value, paths
-from cenote_security.rules.use import Use, Watch
 
 
 class UnreadableSyntaxError(Exception):
     """The code has syntax that this version does not know. What cannot be read is not let through."""
 
 
-class _Handlers(dict[type[ast.AST], Callable[[Reader, Any], Value]]):
+class _Handlers(dict[type[ast.AST], Callable[[CodeReader, Any], Value]]):
     def __missing__(self, kind: type[ast.AST]) -> NoReturn:
         raise UnreadableSyntaxError(kind.__name__)
 
@@ -33,7 +32,9 @@ class Reading:
     Raises UnreadableSyntaxError for syntax that is unknown here, RecursionError for code that is nested too deeply.
     """
 
-    def __init__(self, tree: ast.Module, watch: Watch, memory: Memory, make: type[Reader] = Reader) -> None:
+    def __init__(
+        self, tree: ast.Module, watch: WatchedNames, memory: Memory, make: type[CodeReader] = CodeReader
+    ) -> None:
         self.reader = _read(make(HANDLERS, watch, memory), tree)
         if returned := _modules_returned(self.reader):
             # A function hands a module out: now that this is known, its callers are read once more.
@@ -49,13 +50,13 @@ class Reading:
         return self.reader.memory()
 
 
-def _read(reader: Reader, tree: ast.Module) -> Reader:
+def _read(reader: CodeReader, tree: ast.Module) -> CodeReader:
     reader.block(tree.body)
     reader.finish()
     return reader
 
 
-def _modules_returned(reader: Reader) -> dict[ast.AST, Value]:
+def _modules_returned(reader: CodeReader) -> dict[ast.AST, Value]:
     return {
         closure.node: closure.returns
         for closure in reader.closures

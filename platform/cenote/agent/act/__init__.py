@@ -1,0 +1,1 @@
+"""Carries out what an agent decides: model calls, cells, injections, branches."""

@@ -1,0 +1,1 @@
+"""What an agent decides: values in, commands out, no I/O and no clock."""

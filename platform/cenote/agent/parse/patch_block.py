@@ -1,0 +1,122 @@
+"""What a model writes to change steps that have run: a line that says where, then edits or the whole new code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+
+from cenote.harness.patching.patch import Patch
+from cenote.harness.patching.text_edits import TextEdit
+from cenote_security.errors import UsageError
+
+LANGUAGE = "patch"
+"""Info string of such blocks."""
+
+_STEP = re.compile(r"step\s+#?(?P<number>\d{1,9})\s*(?:[:#-]\s*(?P<reason>.*))?", re.IGNORECASE)
+_DEFINITION = re.compile(
+    r"(?:function|class|method)\s+`?(?P<name>[^\W\d]\w*(?:\.[^\W\d]\w*)*)`?(?:\(\))?\s*(?:[:#-]\s*(?P<reason>.*))?",
+    re.IGNORECASE,
+)
+_ARTIFACT = re.compile(
+    r"(?:artifact|file|module|tests|document)\s+`?(?P<name>\w[\w./-]*)`?(?:\s*[:#]\s*(?P<reason>.*)|\s+-\s+(?P<why>.*))?",
+    re.IGNORECASE,
+)
+# Models vary the length of these and their words; conflict markers of version control are what they have learnt.
+_SEARCH = re.compile(r"<{5,9}(?:\s*\w+)?\s*")
+_DIVIDER = re.compile(r"={5,9}\s*")
+_REPLACE = re.compile(r">{5,9}(?:\s*\w+)?\s*")
+
+
+class MalformedPatchError(UsageError):
+    """A patch block that cannot be read. reason: what is wrong, and what would be right."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchBlock:
+    """A change of one step, or of one definition. Either edits, or the source that takes the place of all.
+
+    artifact: the target is a file or a definition, in its newest version, and what it concerns is brought up to date.
+    """
+
+    target: int | str
+    artifact: bool = False
+    edits: tuple[TextEdit, ...] = ()
+    source: str = ""
+    reason: str = ""
+
+    def patch(self, cause: str) -> Patch:
+        """As a change of the history. cause: the model call that wrote it."""
+        patch = self._patch()
+        return Patch(changes=patch.changes, reason=self.reason, cause=cause)
+
+    def _patch(self) -> Patch:
+        if self.artifact:
+            name = str(self.target)
+            if self.edits:
+                return Patch.edit_artifact(name, self.edits)
+            return Patch.replace_artifact(name, f"{self.source}\n")
+        if self.edits:
+            return Patch.edit_text(self.target, self.edits)
+        if isinstance(self.target, int):
+            return Patch.replace_step(self.target, self.source)
+        return Patch.replace_function(self.target, self.source)
+
+
+def read_patch(text: str) -> PatchBlock:
+    """A block's text, without fences. Raises MalformedPatchError."""
+    first, _, rest = text.strip("\n").partition("\n")
+    block = _headed(first.strip())
+    if not rest.strip():
+        raise MalformedPatchError("SEARCH/REPLACE parts or the whole new code have to follow the first line")
+    lines = rest.split("\n")
+    if any(map(_SEARCH.fullmatch, lines)):
+        return replace(block, edits=_edits(lines))
+    return replace(block, source=rest.strip("\n"))
+
+
+def _headed(first: str) -> PatchBlock:
+    """What the first line says."""
+    if step := _STEP.fullmatch(first):
+        return PatchBlock(target=int(step["number"]), reason=(step["reason"] or "").strip())
+    if found := _DEFINITION.fullmatch(first):
+        return PatchBlock(target=found["name"], reason=(found["reason"] or "").strip())
+    if found := _ARTIFACT.fullmatch(first):
+        reason = found["reason"] or found["why"] or ""
+        return PatchBlock(target=found["name"], artifact=True, reason=reason.strip())
+    raise MalformedPatchError(
+        f"the first line of a patch is `step N`, `function NAME` or `artifact NAME`, not {first[:80]!r}"
+    )
+
+
+def _edits(lines: list[str]) -> tuple[TextEdit, ...]:
+    edits: list[TextEdit] = []
+    rest = lines
+    while any(line.strip() for line in rest):
+        search, rest = _until(_opened(rest), _DIVIDER, "=======")
+        replacement, rest = _until(rest, _REPLACE, ">>>>>>> REPLACE")
+        if not search.strip():
+            raise MalformedPatchError("a SEARCH part is empty: it quotes whole lines of the code")
+        edits.append(TextEdit(search=search, replacement=replacement))
+    return tuple(edits)
+
+
+def _opened(lines: list[str]) -> list[str]:
+    """What follows the marker of a SEARCH part, before which there may be blanks only."""
+    first = next(index for index, line in enumerate(lines) if line.strip())
+    if not _SEARCH.fullmatch(lines[first]):
+        raise MalformedPatchError(f"`<<<<<<< SEARCH` has to stand before {lines[first][:80]!r}")
+    return lines[first + 1 :]
+
+
+def _until(lines: list[str], closing: re.Pattern[str], closes: str) -> tuple[str, list[str]]:
+    for index, line in enumerate(lines):
+        if closing.fullmatch(line):
+            return "\n".join(lines[:index]), lines[index + 1 :]
+    raise MalformedPatchError(f"a part has no `{closes}`")

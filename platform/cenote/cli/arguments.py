@@ -1,0 +1,183 @@
+"""How commands read their arguments.
+
+Flags for options are made of the options' definitions: name, type, bounds, default and help. Those that say what a
+jail may do are the same for every command that makes one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
+
+from cenote.cli.exit_status import ExitStatus
+from cenote_security.errors import UsageError
+from cenote_security.network import Allow
+from cenote_security.options import Definition, Options, definitions
+from cenote_security.policy import SandboxPolicy
+from cenote_security.printable import printable
+
+if TYPE_CHECKING:
+    from cenote.security import SecurityChecker
+
+
+COMMAND: Final = "COMMAND"
+"""What stands for one in a usage."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Whoever meets what it does not know says so, with its own usage: argparse leaves it to the outermost parser, of
+    which nobody asked anything. Parsers of commands are of their parent's class.
+    """
+
+    def parse_known_args(  # type: ignore[override]  # there it is overloaded
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        parsed, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return parsed, unknown
+
+    def error(self, message: str) -> NoReturn:
+        """Whoever names no command is told which there are."""
+        if not message.endswith(f"required: {COMMAND}"):
+            super().error(printable(message, lines=True))
+        self.print_help(sys.stderr)
+        self.exit(ExitStatus.USAGE, f"\n{self.prog}: error: name one of these commands\n")
+
+
+_METAVARS: Final[Mapping[str, str]] = {"bytes": "SIZE", "seconds": "SECONDS"}
+_DESTINATION: Final = "option_{}"
+
+
+class Flags(Protocol):
+    """A parser, or a group of one."""
+
+    def add_argument(self, *names: str, **facts: Any) -> Any: ...
+
+
+def add_flags(flags: Flags, kind: type[Options], *, but: Collection[str] = ()) -> None:
+    """A flag for each option of the class that has one. but: flags that this command has no use for."""
+    for known in _flagged(kind):
+        if known.option.flag not in but:
+            _add(flags, known)
+
+
+def given(arguments: argparse.Namespace, kind: type[Options]) -> dict[str, Any]:
+    """The options that were given, for the constructor of their class, or `replace`."""
+    found = {
+        known.name: getattr(arguments, _DESTINATION.format(known.name), None) for known in _flagged(kind)
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _flagged(kind: type[Options]) -> list[Definition]:
+    return [known for known in definitions(kind) if known.option.flag]
+
+
+def _add(flags: Flags, known: Definition) -> None:
+    facts: dict[str, Any] = {"dest": _DESTINATION.format(known.name), "default": None}
+    if known.default is False:
+        facts["action"] = "store_true"
+    elif known.choices:
+        facts["choices"] = known.choices
+    else:
+        facts |= {
+            "type": _reading(known),
+            "metavar": known.option.metavar or _METAVARS.get(known.option.unit, "N"),
+        }
+        if known.is_list:
+            facts["action"] = "append"
+    words = f"{known.option.help}{'; may be repeated' if known.is_list else ''}"
+    words = " ".join(filter(None, (words, _default_of(known))))
+    flags.add_argument(f"--{known.option.flag}", help=words.replace("%", "%%"), **facts)
+
+
+def _default_of(known: Definition) -> str:
+    if not known.default:
+        return f"(default: {known.option.none})" if known.option.none else ""
+    return "" if known.is_list else f"(default {known.default})"
+
+
+def _reading(known: Definition) -> Callable[[str], Any]:
+    """For argparse, which shows the text of an ArgumentTypeError."""
+
+    def read(text: str) -> Any:
+        try:
+            value = value_of(known, text)
+            return value if known.is_list else known.plain(value)
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return read
+
+
+def value_of(known: Definition, text: str) -> Any:
+    """The text as the option's type; as it is where it is none, so that the definition says what it is to be."""
+    if known.is_size and text.isdecimal():
+        return int(text)
+    if known.is_size or Path in known.parts:
+        return text if known.is_size else Path(text)
+    try:
+        if int in known.parts:
+            return int(text)
+        if float in known.parts:
+            return float(text) * known.option.flag_scale
+    except ValueError:
+        return text
+    return text
+
+
+def add_policy_options(parser: argparse.ArgumentParser, *, rules: bool = True) -> None:
+    """rules: with the choice of rules, for commands that run code."""
+    group = parser.add_argument_group("jail")
+    add_flags(group, SandboxPolicy)
+    group.add_argument(
+        "--allow",
+        action="append",
+        metavar="NAME[:PORT]",
+        help='a name that the code may reach, such as "pypi.org" or "*.example.com:8443"; may be repeated',
+    )
+    if not rules:
+        return
+    group.add_argument(
+        "--rules",
+        default="default",
+        choices=["default", "strict", "off"],
+        help="what is refused before it runs; the jail holds in any case",
+    )
+
+
+def positive_seconds(text: str) -> float:
+    """For argparse. Raises ArgumentTypeError unless `text` is a finite number above zero."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(f"not a number of seconds above zero: {text!r}")
+    return seconds
+
+
+def policy_from(arguments: argparse.Namespace, preload: Sequence[str] | None = None) -> SandboxPolicy:
+    """The policy that the options ask for. Raises UsageError for a size, a limit or a name that makes no sense."""
+    defaults = SandboxPolicy()
+    return SandboxPolicy(
+        **given(arguments, SandboxPolicy),
+        network=Allow(arguments.allow) if arguments.allow else "none",
+        preload=defaults.preload if preload is None else preload,
+    )
+
+
+def checker_from(arguments: argparse.Namespace) -> SecurityChecker | None:
+    """The rules that the options ask for; None for `off`."""
+    from cenote.security import SecurityChecker, default_rules, strict_rules
+
+    if arguments.rules == "off":
+        return None
+    installs = arguments.allow is not None
+    return SecurityChecker(
+        strict_rules() if arguments.rules == "strict" else default_rules(installs=installs)
+    )

@@ -1,0 +1,1 @@
+"""Commands that run jails on this machine."""

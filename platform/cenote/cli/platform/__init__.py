@@ -1,0 +1,1 @@
+"""Commands for a platform: its operator's, and its users'."""

@@ -1,0 +1,128 @@
+"""`cenote up`: a platform on this machine, ready when the command returns."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cenote.cli.arguments import add_flags, given
+from cenote.cli.exit_status import ExitStatus
+from cenote.runtime.remote.address import ADDRESS, AUTHORITY, token_file
+from cenote.terminal.screen import BOLD, Screen
+from cenote_security.extras import require
+from cenote_worker.wire.channels import ENVIRONMENT
+
+if TYPE_CHECKING:
+    from cenote.gateway.api.health import Condition
+    from cenote.gateway.process.daemon_lock import Running
+    from cenote.gateway.process.options import PlatformOptions
+    from cenote.gateway.process.service_manager import ServiceManager
+
+EPILOG = """Exit status: 0 the platform is ready, 2 wrong usage, 4 it cannot be had here, such as for a port that
+is taken or a platform that runs already."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser("up", help="start a platform on this machine", epilog=EPILOG)
+    from cenote.gateway.process.options import PlatformOptions
+
+    add_flags(parser, PlatformOptions)
+    parser.add_argument(
+        "--database",
+        metavar="URL",
+        help="where the platform's records go: a PostgreSQL database, which is remembered; may be in CENOTE_DATABASE "
+        "as well (default: a file of this machine)",
+    )
+    parser.add_argument("--foreground", action="store_true", help="stay, and end with SIGTERM or Ctrl-C")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(handler=handle)
+
+
+def handle(arguments: argparse.Namespace) -> int:
+    screen = Screen()
+    options = options_from(arguments)
+    require("the platform", "platform", "grpc", *(() if options.without_ray else ("ray",)))
+    _keep_database(options, arguments.database)
+    screen.progress("starting the platform")
+    if arguments.foreground:
+        os.environ.update({**ENVIRONMENT, **os.environ})
+        from cenote.gateway.process import logs
+        from cenote.gateway.process.platform import serve  # and with it gRPC
+        from cenote.gateway.process.service_manager import ServiceManager
+
+        if options.log_json:
+            logs.set_up(logging.INFO, as_json=True)
+        manager = ServiceManager.of_this_process()
+        serve(options, _Foreground(manager, lambda running: show(running, screen, as_json=arguments.json)))
+    else:
+        from cenote.gateway.process.launch import start_platform
+
+        running = start_platform(options, lambda: screen.progress("ending what was begun"))
+        show(running, screen, as_json=arguments.json)
+    return ExitStatus.OK
+
+
+class _Foreground:
+    """The Announcer of a platform in this process: to people, and to a service manager if there is one."""
+
+    def __init__(self, manager: ServiceManager, shown: Callable[[Running], None]) -> None:
+        self._manager = manager
+        self._shown = shown
+        self.beat, self.ending = manager.beat, manager.ending
+
+    def condition(self, condition: Condition) -> None:
+        self._manager.status(str(condition))
+
+    def ready(self, running: Running) -> None:
+        self._shown(running)
+        self._manager.ready()
+
+
+def _keep_database(options: PlatformOptions, given: str | None) -> None:
+    """What is in the environment is not handed on: others of the platform's processes need not have it."""
+    from cenote.gateway.store.database import DATABASE, keep_database_url
+
+    found = os.environ.pop(DATABASE, None)
+    if url := given or found:
+        keep_database_url(options.state, url)
+
+
+def options_from(arguments: argparse.Namespace) -> PlatformOptions:
+    """Raises UsageError."""
+    from cenote.gateway.process.options import PlatformOptions
+    from cenote.gateway.store.state_folder import state_folder
+    from cenote.gateway.values.bounds import PRELOADS
+
+    told = given(arguments, PlatformOptions)
+    told["preloads"] = tuple(dict.fromkeys((*PRELOADS, *told.get("preloads", ()))))
+    told["store"] = _store(told.get("store", ""))
+    for file in {"certificate", "key"} & told.keys():
+        told[file] = told[file].resolve()
+    return PlatformOptions(state=state_folder(), **told)
+
+
+def _store(given: str) -> str:
+    """A folder is meant from here, not from where the platform's process runs."""
+    return given if not given or "://" in given else str(Path(given).resolve())
+
+
+def show(running: Running, screen: Screen, *, as_json: bool) -> None:
+    """Where it listens, and how to connect."""
+    if as_json:
+        screen.line(json.dumps(asdict(running) | {"token_file": str(token_file())}, indent=2))
+        return
+    screen.line(f"the platform listens at {running.address} (pid {running.pid})", BOLD)
+    screen.line(f"  export {ADDRESS}={running.address}")
+    if running.authority:
+        screen.line(f"  export {AUTHORITY}={running.authority}")
+    if running.http:
+        screen.line(f"browsers, and clients of HTTP, E2B and MCP, find it at {running.http}")
+    if running.elsewhere:
+        screen.line(f"other machines reach it at {running.elsewhere}")
+    screen.line(f"token in {token_file()}; `cenote status` shows the platform, `cenote down` ends it")

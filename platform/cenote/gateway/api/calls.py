@@ -1,0 +1,195 @@
+"""Calls at the gateway: who makes them, how many a tenant may have open, how failures are reported.
+
+A failure leaves the gateway as what it is, without the names of its own files and machines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from typing import Any, Final, NoReturn, TypeVar
+
+import grpc
+import grpc.aio
+
+from cenote.gateway.api.metrics import REQUESTS, count_refusal
+from cenote.gateway.api.runtime_registry import subject_of
+from cenote.gateway.audit.events import access_decided
+from cenote.gateway.errors import (
+    AuditBrokenError,
+    AuditUnavailableError,
+    DatabaseUnavailableError,
+    NewerSchemaError,
+)
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.values.principal import Principal
+from cenote.tracing import TraceSpan, begun, continued
+from cenote_proto.v1.failure_pb2 import Failure
+from cenote_security.errors import (
+    CenoteError,
+    HistoryTakenError,
+    HistoryUnavailableError,
+    QuotaExceededError,
+    RejectedError,
+    SecretFileError,
+    UnavailableError,
+    UnknownRuntimeError,
+)
+from cenote_security.ids import TenantId
+from cenote_worker.serving.auth_interceptor import Metadata, refuse
+from cenote_worker.serving.rights import bearer_token
+from cenote_worker.wire.failures import METADATA, to_error
+
+log = logging.getLogger("cenote.gateway")
+
+_OWN: Final = (
+    AuditBrokenError,
+    AuditUnavailableError,
+    DatabaseUnavailableError,
+    NewerSchemaError,
+    SecretFileError,
+    HistoryUnavailableError,
+    HistoryTakenError,
+)
+"""Their texts name files of the gateway's machine."""
+
+
+def public(error: Exception) -> CenoteError:
+    """What may be told of an error to whoever asked. The rest goes into the gateway's own log."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return from_node(error)
+    if isinstance(error, _OWN):
+        log.error("%s", error)
+        return UnavailableError("the platform cannot keep its records now; its operator finds why in its log")
+    if isinstance(error, CenoteError):
+        return error
+    log.error("a request failed", exc_info=error)
+    return UnavailableError("the platform failed at this; its operator finds why in its log")
+
+
+def from_node(error: grpc.aio.AioRpcError) -> CenoteError:
+    """What a call to a node ended with: its own words, or that it cannot be reached, without saying where it is."""
+    for key, value in error.trailing_metadata() or ():
+        if key == METADATA and isinstance(value, bytes):
+            return to_error(Failure.FromString(value))
+    log.warning("a node answered %s: %s", error.code(), error.details())
+    return UnavailableError("the machine that has it does not answer the platform now; try again")
+
+
+MAX_CALLS_OF_TENANT: Final = 500
+"""Of one tenant; a fraction of what the server takes, so that no tenant can shut the others out."""
+
+
+class ConnectionLimit:
+    """Not for use from several threads at once."""
+
+    def __init__(self, most: int = MAX_CALLS_OF_TENANT) -> None:
+        self._most = most
+        self._here: Counter[TenantId] = Counter()
+
+    @contextmanager
+    def one(self, tenant: TenantId) -> Iterator[None]:
+        """One more, while inside. Raises QuotaExceededError."""
+        if self._here[tenant] >= self._most:
+            raise QuotaExceededError(
+                "streams", self._here[tenant], 1, self._most, "", "close runtimes that nobody uses"
+            )
+        self._here[tenant] += 1
+        try:
+            yield
+        finally:
+            self._here[tenant] -= 1
+            if not self._here[tenant]:
+                del self._here[tenant]
+
+
+Context = grpc.aio.ServicerContext[Any, Any]
+T = TypeVar("T")
+
+_ON_RECORD = (RejectedError, UnknownRuntimeError)
+"""What is noted of a caller who is known. Strangers cannot write into the log."""
+
+
+@contextmanager
+def _traced(context: Context, action: str) -> Iterator[TraceSpan]:
+    """Of a call whose client traces, or of any where this platform does."""
+    metadata = context.invocation_metadata() or ()
+    with (
+        continued({name: text for name, text in metadata if isinstance(text, str)}),
+        begun(f"cenote.gateway {action}", {}).whole() as span,
+    ):
+        yield span
+
+
+class GatewayCalls:
+    """On the gateway's loop. pool: where what blocks is done.
+
+    recheck: seconds between two looks at the token of a stream that stays open.
+    """
+
+    def __init__(self, stores: Stores, pool: Executor, recheck: float) -> None:
+        self._stores = stores
+        self._pool = pool
+        self._recheck = recheck
+        self._attendance = ConnectionLimit()
+        self._principal: ContextVar[Principal] = ContextVar("principal")
+        """Of the call whose task looks."""
+
+    async def enter(self, metadata: Metadata) -> None:
+        """See Enter."""
+        try:
+            self._principal.set(await self._authenticated(metadata))
+        except Exception as error:
+            told = public(error)
+            count_refusal(self._stores.counts, told)
+            raise told from error
+
+    @asynccontextmanager
+    async def served(self, context: Context, action: str) -> AsyncIterator[Principal]:
+        """Who has entered, while the call is carried out inside. What goes wrong there ends the call as it should.
+
+        action: what the audit log calls it.
+        """
+        principal, counts = self._principal.get(), self._stores.counts
+        with _traced(context, action) as span:
+            try:
+                with self._attendance.one(principal.tenant):
+                    yield principal
+                counts.add(REQUESTS, "ok")
+            except asyncio.CancelledError:
+                counts.add(REQUESTS, "cancelled")
+                raise
+            except Exception as error:  # noqa: BLE001  (gRPC would send the text of an unexpected one)
+                told = public(error)
+                span.end(type(told).__name__)
+                count_refusal(counts, told)
+                self._note(principal, action, told)
+                await refuse(context, told)
+
+    async def barred(self, context: Context) -> NoReturn:
+        """Waits until the token of a call is not good any more. Raises NotAuthenticatedError then."""
+        while True:
+            await asyncio.sleep(self._recheck)
+            try:
+                await self._authenticated(context.invocation_metadata() or ())
+            except UnavailableError:  # nobody can say now; new calls are refused meanwhile
+                continue
+
+    async def _authenticated(self, metadata: Metadata) -> Principal:
+        token = bearer_token(metadata)
+        return await self.on_thread(lambda: self._stores.tokens.authenticate(token))
+
+    async def on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    def _note(self, principal: Principal, action: str, error: CenoteError) -> None:
+        flood = isinstance(error, QuotaExceededError) and error.quota == "streams"
+        if flood or not isinstance(error, _ON_RECORD):
+            return
+        with suppress(AuditUnavailableError):  # nothing was done
+            self._stores.recorder.record(access_decided(subject_of(principal), action, refusal=str(error)))

@@ -1,0 +1,181 @@
+"""Creates runtimes and branches: each once, in fair turns, and to its end even when the caller has left.
+
+Forks have turns of their own: how long a fork takes is in the hands of the code that runs in its jail. On one
+event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import Final, TypeVar
+
+from cenote.gateway.api.branches import AdmittedFork, Branches, ForkRequest
+from cenote.gateway.api.fair_turns import SlowWork, TenantSemaphore, to_its_end
+from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest
+from cenote.gateway.store.runtimes import RuntimeRecord
+from cenote.gateway.values.principal import Principal
+from cenote_security.ids import RuntimeId
+from cenote_security.policy import SandboxPolicy
+
+T = TypeVar("T")
+
+STARTS: Final = max(2, os.cpu_count() or 1)
+"""Runtimes that are made at once: a start keeps a processor busy, and more of them would only take longer each."""
+
+
+class Creations:
+    """pool: where what blocks is done. admission: whoever has it is the only one to take names and quotas."""
+
+    def __init__(self, registry: RuntimeRegistry, pool: Executor, starts: int = STARTS) -> None:
+        self._registry = registry
+        self._pool = pool
+        self._turns = TenantSemaphore(starts)
+        self.admission = asyncio.Lock()
+        self._admitting: set[asyncio.Task[RuntimeRecord]] = set()
+        self._making: dict[RuntimeId, asyncio.Task[None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Runtimes that wait for their turn to be made. From any thread."""
+        return self._turns.waiting
+
+    async def create(self, principal: Principal, wish: RuntimeRequest) -> RuntimeRecord:
+        """The runtime that was wished for, made by now. See RuntimeRegistry for what it raises."""
+        admitting = asyncio.create_task(self._admitted(principal, wish))
+        self._admitting.add(admitting)
+        admitting.add_done_callback(self._was_admitted)
+        record = await asyncio.shield(admitting)
+        await self.made(record.id)
+        return record
+
+    async def made(self, runtime: RuntimeId) -> None:
+        """Waits until nobody makes it any more. Raises what its making has failed with."""
+        making = self._making.get(runtime)
+        if making is not None:
+            await asyncio.shield(making)
+
+    async def close(self) -> None:
+        """Waits for what is being made, and ends it: nobody was told of it. What waits for its turn is not begun."""
+        await asyncio.gather(*self._admitting, return_exceptions=True)
+        for making in self._making.values():
+            making.cancel()
+        await asyncio.gather(*self._making.values(), return_exceptions=True)
+
+    async def _admitted(self, principal: Principal, wish: RuntimeRequest) -> RuntimeRecord:
+        """A task of its own: what has a name has to be made, whether somebody waits for it or not."""
+        async with self.admission:  # a request that is repeated finds what the first one has begun
+            record, fresh = await self._on_thread(lambda: self._registry.admit(principal, wish))
+            if fresh:
+                self._begin(principal, record, wish.policy)
+        return record
+
+    def _was_admitted(self, task: asyncio.Task[RuntimeRecord]) -> None:
+        self._admitting.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, if they are still there
+
+    def _begin(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
+        task = asyncio.create_task(self._make(principal, record, policy), name=f"make {record.id}")
+        self._making[record.id] = task
+        task.add_done_callback(lambda done: self._ended(record.id, done))
+
+    async def _make(self, principal: Principal, record: RuntimeRecord, policy: SandboxPolicy) -> None:
+        try:
+            async with self._turns.turn(principal):
+                await to_its_end(self._on_thread(lambda: self._registry.make(principal, record, policy)))
+        except BaseException:
+            await self._on_thread(lambda: self._registry.abandon(record))
+            raise
+
+    def _ended(self, runtime: RuntimeId, task: asyncio.Task[None]) -> None:
+        del self._making[runtime]
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, if they are still there
+
+    async def _on_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+
+LEAVE_SECONDS: Final = 5.0
+"""For forks to come to an end when the platform does."""
+
+
+class Forks:
+    """admission: of all runtimes, see Creations. pool: where what blocks is done that no jail can delay. slow: where
+    all else is.
+    """
+
+    def __init__(self, branches: Branches, admission: asyncio.Lock, pool: Executor, slow: SlowWork) -> None:
+        self._branches = branches
+        self._admission = admission
+        self._pool = pool
+        self._slow = slow
+        self._admissions = TenantSemaphore(1)
+        """To wait for the admission, which takes a second for hundreds of branches."""
+        self._admitting: set[asyncio.Task[AdmittedFork]] = set()
+        self._making: dict[str, asyncio.Task[None]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Forks that wait to be admitted. From any thread."""
+        return self._admissions.waiting
+
+    async def fork(self, principal: Principal, wish: ForkRequest) -> tuple[RuntimeRecord, ...]:
+        """The branches, made by now. See Branches.admit for what it raises, and Nodes.fork."""
+        admitting = asyncio.create_task(self._admitted(principal, wish))
+        self._admitting.add(admitting)
+        admitting.add_done_callback(self._was_admitted)
+        fork = await asyncio.shield(admitting)
+        making = self._making.get(_key(fork))
+        if making is not None:
+            await asyncio.shield(making)
+        return fork.branches
+
+    async def close(self) -> None:
+        """Takes back what is being made: nobody was told of it. What takes long is taken back at the next start."""
+        await asyncio.gather(*self._admitting, return_exceptions=True)
+        for making in self._making.values():
+            making.cancel()
+        if self._making:
+            await asyncio.wait(self._making.values(), timeout=LEAVE_SECONDS)
+
+    async def _admitted(self, principal: Principal, wish: ForkRequest) -> AdmittedFork:
+        # One at a time: a request that is repeated finds what the first one has begun.
+        async with self._admissions.turn(principal), self._admission:
+            fork = await _on(self._pool, lambda: self._branches.admit(principal, wish))
+            if fork.fresh:
+                self._begin(principal, fork)
+        return fork
+
+    def _begin(self, principal: Principal, fork: AdmittedFork) -> None:
+        task = asyncio.create_task(self._make(principal, fork), name=f"fork {fork.parent.id}")
+        self._making[_key(fork)] = task
+        task.add_done_callback(lambda done: self._ended(fork, done))
+
+    async def _make(self, principal: Principal, fork: AdmittedFork) -> None:
+        try:
+            await self._slow.carry_out(principal, lambda: self._branches.make(principal, fork))
+        except BaseException:
+            await _on(self._pool, lambda: self._branches.abandon(fork))
+            raise
+
+    def _was_admitted(self, task: asyncio.Task[AdmittedFork]) -> None:
+        self._admitting.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, if they are still there
+
+    def _ended(self, fork: AdmittedFork, task: asyncio.Task[None]) -> None:
+        del self._making[_key(fork)]
+        if not task.cancelled():
+            task.exception()  # whoever asked was told, if they are still there
+
+
+def _key(fork: AdmittedFork) -> str:
+    return f"{fork.parent.tenant}/{fork.id}"
+
+
+async def _on(pool: Executor, work: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(pool, work)

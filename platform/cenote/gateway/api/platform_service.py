@@ -1,0 +1,325 @@
+"""PlatformService: a tenant's runtimes, by name.
+
+Clients connect to their runtimes directly where they can reach them, and else through the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Final, TypeVar
+
+from cenote.gateway.api.branches import FORK_SECONDS, ForkRequest
+from cenote.gateway.api.calls import Context, GatewayCalls
+from cenote.gateway.api.creations import Creations, Forks
+from cenote.gateway.api.fair_turns import SlowWork
+from cenote.gateway.api.health import Health
+from cenote.gateway.api.runtime_registry import RuntimeRegistry, RuntimeRequest, subject_of
+from cenote.gateway.audit.events import access_decided
+from cenote.gateway.machines.nodes import Nodes, NodeStatus, RuntimeLocation, RuntimeStatus
+from cenote.gateway.store.runtimes import Parent, RuntimeRecord
+from cenote.gateway.store.stores import Stores
+from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.gateway.values.principal import Principal
+from cenote_proto.scalars import make, utf8_text
+from cenote_proto.v1 import platform_pb2, runtime_pb2
+from cenote_proto.v1.platform_pb2_grpc import PlatformServiceServicer
+from cenote_security.auth.tokens import Scope
+from cenote_security.loopback import host_of, is_loopback
+from cenote_security.policy import SandboxPolicy
+from cenote_security.problems import Problems
+from cenote_worker.checkpoints.retention import NOTHING_STORED, Retention
+from cenote_worker.runtime.state.branches import ForkOrder
+from cenote_worker.serving.limits import NEWEST_VERSION, OLDEST_VERSION
+from cenote_worker.wire import option_messages, policies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientRoute:
+    """Where a client goes by itself. authority: PEM of whom to know the server by; empty in the clear."""
+
+    address: str
+    authority: str
+
+
+class ClientRouting:
+    """relayed: nobody goes by himself. public: the gateway has clients on other machines than its own."""
+
+    def __init__(self, lines: InternalTls, *, relayed: bool, public: bool) -> None:
+        self._lines = lines
+        self._relayed = relayed
+        self._public = public
+
+    def direct(self, place: RuntimeLocation) -> ClientRoute | None:
+        """None for what is to go through the gateway: it reaches its own loopback, and others do not."""
+        address = place.doors.clients
+        if self._relayed or not address or (self._public and is_loopback(host_of(address))):
+            return None
+        secured = self._lines.secures(address)
+        return ClientRoute(address=address, authority=self._lines.authority.decode() if secured else "")
+
+
+_STATES: Final = {
+    "ready": platform_pb2.RuntimeDescription.READY,
+    "lost": platform_pb2.RuntimeDescription.LOST,
+    "hibernated": platform_pb2.RuntimeDescription.HIBERNATED,
+}
+
+
+def described(record: RuntimeRecord, facts: RuntimeStatus) -> platform_pb2.RuntimeDescription:
+    """Without what opens it."""
+    return make(
+        platform_pb2.RuntimeDescription,
+        id=record.id,
+        name=record.name,
+        policy=policies.without_secrets(runtime_pb2.Policy.FromString(record.policy)),
+        state=_STATES[facts.state] if record.made else platform_pb2.RuntimeDescription.STARTING,
+        created=record.created,
+        clients=facts.clients,
+        steps=facts.steps,
+        reason=facts.reason,
+        durable=record.durable,
+        origin=_origin(record.parent) if record.parent else None,
+    )
+
+
+def _origin(parent: Parent) -> platform_pb2.Origin:
+    return make(
+        platform_pb2.Origin,
+        runtime=parent.runtime,
+        name=parent.name,
+        step=parent.point.step,
+        history=parent.point.history,
+    )
+
+
+def open_at(
+    description: platform_pb2.RuntimeDescription, node: str, way: ClientRoute, capability: tuple[str, int]
+) -> platform_pb2.RuntimeDescription:
+    """The same, with where it is and what opens it there."""
+    description.node = utf8_text(node)
+    description.address, description.authority = utf8_text(way.address), utf8_text(way.authority)
+    text, description.expires = capability
+    description.capability = utf8_text(text)
+    return description
+
+
+def described_node(facts: NodeStatus) -> platform_pb2.NodeDescription:
+    return make(
+        platform_pb2.NodeDescription,
+        id=facts.id,
+        address=facts.address,
+        actors=facts.actors,
+        runtimes=facts.runtimes,
+        references=facts.references,
+        reference_bytes=facts.reference_bytes,
+        processors=facts.processors,
+        silent=facts.silent,
+    )
+
+
+T = TypeVar("T")
+
+OPEN_CALLS: Final = ("/cenote_proto.v1.PlatformService/CheckHealth",)
+"""Those that take no token."""
+
+
+class PlatformService(PlatformServiceServicer):
+    def __init__(
+        self,
+        stores: Stores,
+        nodes: Nodes,
+        registry: RuntimeRegistry,
+        creations: Creations,
+        forks: Forks,
+        slow: SlowWork,
+        callers: GatewayCalls,
+        ways: ClientRouting,
+        health: Health,
+    ) -> None:
+        self._stores = stores
+        self._nodes = nodes
+        self._registry = registry
+        self._creations = creations
+        self._forks = forks
+        self._slow = slow
+        self._callers = callers
+        self._ways = ways
+        self._health = health
+
+    async def Describe(
+        self, _request: platform_pb2.DescribePlatform, context: Context
+    ) -> platform_pb2.PlatformDescription:
+        return await self._answer(context, "describe", self._describe)
+
+    async def CreateRuntime(
+        self, request: platform_pb2.CreateRuntimeRequest, context: Context
+    ) -> platform_pb2.RuntimeDescription:
+        async def create(principal: Principal) -> platform_pb2.RuntimeDescription:
+            record = await self._creations.create(principal, self._wish(request))
+            return await self._opened(principal, record.id, partial=request.partial)
+
+        return await self._answer(context, "create", create)
+
+    async def GetRuntime(
+        self, request: platform_pb2.RuntimeName, context: Context
+    ) -> platform_pb2.RuntimeDescription:
+        async def get(principal: Principal) -> platform_pb2.RuntimeDescription:
+            principal.require(Scope.RUNTIMES_READ)
+            return await self._opened(principal, request.name, partial=request.partial, look=request.look)
+
+        return await self._answer(context, "get", get)
+
+    async def ListRuntimes(
+        self, request: platform_pb2.ListRuntimesRequest, context: Context
+    ) -> platform_pb2.ListRuntimesReply:
+        async def page(principal: Principal) -> platform_pb2.ListRuntimesReply:
+            listed, after = await self._callers.on_thread(
+                lambda: self._registry.page(principal, request.page, request.limit)
+            )
+            return make(
+                platform_pb2.ListRuntimesReply,
+                runtimes=[described(record, facts) for record, facts in listed],
+                next_page=after,
+            )
+
+        return await self._answer(context, "list", page)
+
+    async def DeleteRuntime(
+        self, request: platform_pb2.RuntimeName, context: Context
+    ) -> platform_pb2.DeleteRuntimeReply:
+        async def delete(principal: Principal) -> platform_pb2.DeleteRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            record = await self._found(principal, request.name)
+            await self._callers.on_thread(lambda: self._registry.delete(principal, record))
+            return platform_pb2.DeleteRuntimeReply()
+
+        return await self._answer(context, "delete", delete)
+
+    async def MoveRuntime(
+        self, request: platform_pb2.MoveRuntimeRequest, context: Context
+    ) -> platform_pb2.MoveRuntimeReply:
+        async def move(principal: Principal) -> platform_pb2.MoveRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            record = await self._found(principal, request.name)
+            place = await self._slow.carry_out(
+                principal, lambda: self._registry.move(principal, record, request.node)
+            )
+            return make(platform_pb2.MoveRuntimeReply, node=place.node)
+
+        return await self._answer(context, "move", move)
+
+    async def ForkRuntime(
+        self, request: platform_pb2.ForkRuntimeRequest, context: Context
+    ) -> platform_pb2.ForkRuntimeReply:
+        async def fork(principal: Principal) -> platform_pb2.ForkRuntimeReply:
+            principal.require(Scope.RUNTIMES_WRITE)
+            parent = await self._found(principal, request.name)
+            branches = await self._forks.fork(principal, _fork_wish(request, parent.id))
+            described = [await self._opened(principal, branch.id) for branch in branches]
+            return platform_pb2.ForkRuntimeReply(runtimes=described)
+
+        return await self._answer(context, "fork", fork)
+
+    async def CheckHealth(
+        self, _request: platform_pb2.HealthQuestion, _context: Context
+    ) -> platform_pb2.HealthReport:
+        condition = await self._health.condition()
+        causes = [
+            make(platform_pb2.HealthCause, subject=cause.subject, text=cause.text, warning=cause.warning)
+            for cause in condition.causes
+        ]
+        return make(platform_pb2.HealthReport, ready=condition.ready, causes=causes)
+
+    def _wish(self, request: platform_pb2.CreateRuntimeRequest) -> RuntimeRequest:
+        """Raises UsageError, or RejectedError, with all that is wrong."""
+        wrong, policy = Problems(), SandboxPolicy()
+        if request.HasField("policy"):
+            with wrong.noting():
+                policy = policies.to_requested_policy(request.policy)
+        retention = NOTHING_STORED
+        with wrong.noting():
+            retention = option_messages.read_options(Retention, request)
+        wish = RuntimeRequest(
+            name=request.name,
+            policy=policy,
+            attach=request.attach,
+            key=request.key,
+            lease=request.lease,
+            retention=retention,
+        )
+        self._registry.check(wish, wrong)
+        wrong.raise_all()
+        return wish
+
+    async def _answer(self, context: Context, action: str, work: Callable[[Principal], Awaitable[T]]) -> T:
+        async with self._callers.served(context, action) as principal:
+            return await work(principal)
+        raise AssertionError("a call that failed was ended")
+
+    async def _describe(self, principal: Principal) -> platform_pb2.PlatformDescription:
+        sees = Scope.MACHINES in principal.scopes
+        nodes = await self._callers.on_thread(self._nodes.describe) if sees else []
+        return make(
+            platform_pb2.PlatformDescription,
+            software=f"cenote {version('cenote')}",
+            oldest_version=OLDEST_VERSION,
+            newest_version=NEWEST_VERSION,
+            tenant=principal.tenant_name,
+            scopes=sorted(principal.scopes),
+            nodes=map(described_node, nodes),
+        )
+
+    async def _found(self, principal: Principal, name: str) -> RuntimeRecord:
+        """As it is once nobody makes it any more."""
+        record = await self._callers.on_thread(lambda: self._registry.find(principal, name))
+        if record.made:
+            return record
+        await self._creations.made(record.id)
+        return await self._callers.on_thread(lambda: self._registry.find(principal, record.id))
+
+    async def _opened(
+        self, principal: Principal, name: str, *, partial: bool = False, look: bool = False
+    ) -> platform_pb2.RuntimeDescription:
+        """With what a client needs to go there itself, if it may. partial, look: see RuntimeName."""
+        if partial:  # what cannot be given back is gone for everybody then
+            principal.require(Scope.RUNTIMES_WRITE)
+        record = await self._found(principal, name)
+        return await self._callers.on_thread(
+            lambda: self._description(principal, record, partial=partial, look=look)
+        )
+
+    def _description(
+        self, principal: Principal, record: RuntimeRecord, *, partial: bool, look: bool
+    ) -> platform_pb2.RuntimeDescription:
+        facts = self._registry.facts(record)
+        description = described(record, facts)
+        place = None
+        if facts.state != "lost":
+            place = self._registry.locate(record, partial=partial, wake=not look)
+        way = self._ways.direct(place) if place is not None else None
+        if place is None or way is None:
+            return description
+        capability = self._stores.access.capability(principal, record)
+        self._stores.recorder.record(access_decided(subject_of(principal, record.id), "capability"))
+        return open_at(description, place.node, way, capability)
+
+
+def _fork_wish(request: platform_pb2.ForkRuntimeRequest, parent: str) -> ForkRequest:
+    at: int | str | None = None
+    match request.WhichOneof("state"):
+        case "step":
+            at = request.step
+        case "label":
+            at = request.label
+    return ForkRequest(
+        name=parent,
+        order=ForkOrder(
+            at=at, deterministic=request.deterministic, partial=request.partial, patience=FORK_SECONDS
+        ),
+        count=request.count or 1,
+        names=tuple(request.names),
+        lease=request.lease,
+        key=request.key,
+    )

@@ -1,0 +1,246 @@
+"""Reads the audit log: verifies it from its first entry to its last, and selects entries to show.
+
+Verification finds the first entry that is not as it was written. A selection gives entries as they lie there;
+only verification says whether to believe them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from cenote.gateway.audit.entries import (
+    START,
+    AuditEntry,
+    BrokenLineError,
+    Fact,
+    Mark,
+    parse_line,
+    read_base,
+    read_head,
+)
+from cenote.gateway.audit.folder import BASE, HEAD, ChainWalk, WalkStop, log_files, read_lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogBreak:
+    """Where the log stops being what was written. number: of the entry that is broken or missing there.
+
+    file: where it should be. line: from 1; 0 when the file ends too early, or it is the head that is wrong.
+    """
+
+    number: int
+    file: str
+    line: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogVerification:
+    """What a reading of the log showed. last: the last good entry. broken: None when all is as it was written.
+
+    unsigned: entries after the head, and unfinished: bytes of one that is not whole. Nobody was told of these yet: a
+    writer is at work, or was killed. Where neither is so, somebody else wrote them.
+    """
+
+    last: Mark
+    broken: LogBreak | None = None
+    unsigned: int = 0
+    unfinished: int = 0
+
+
+def verify(
+    folder: Path, key: bytes, *, start: Mark | None = None, witnesses: Iterable[Mark] = ()
+) -> LogVerification:
+    """Checks every entry, the head, and the marks of witnesses. A writer may go on meanwhile.
+
+    start: the entry before the first that is there, where older files were moved away; by default what retention has
+        signed for that, else the beginning.
+    witnesses: marks that were kept elsewhere. Who can write the folder could bring back an old head with an old log;
+        only a witness shows that.
+    """
+    start = start or stored_base(folder, key) or START
+    head = stored_head(folder, key)  # before the entries, so that a busy writer's are not behind it
+    if head is None:
+        reason = "it is missing, or was not signed with this key"
+        return LogVerification(last=start, broken=LogBreak(number=0, file=HEAD, line=0, reason=reason))
+    walk = ChainWalk(start, [head, *witnesses])
+    # Those before it were about to be removed.
+    files = [path for path in log_files(folder) if int(path.stem) > start.number]
+    stop = next((stop for path in files if (stop := walk.read(path)) is not None), None)
+    return LogVerification(
+        last=walk.mark,
+        broken=_broken(walk, stop, head, files),
+        unsigned=max(walk.mark.number - head.number, 0),
+        unfinished=stop.path.stat().st_size - stop.offset if stop else 0,
+    )
+
+
+def entries(folder: Path) -> Iterator[AuditEntry]:
+    """All entries, unchecked, for reading. Stops at a line that is none."""
+    for path in log_files(folder):
+        for line in read_lines(path):
+            try:
+                yield parse_line(line.content)
+            except BrokenLineError:
+                return
+
+
+def stored_head(folder: Path, key: bytes) -> Mark | None:
+    """The head, None if it is missing or was not signed with this key."""
+    try:
+        found = read_head((folder / HEAD).read_bytes(), key)
+    except FileNotFoundError:
+        return None
+    return found[0] if found else None
+
+
+def stored_base(folder: Path, key: bytes) -> Mark | None:
+    """The entry after which the log begins, where retention has removed older ones. None if nothing says so."""
+    try:
+        return read_base((folder / BASE).read_bytes(), key)
+    except FileNotFoundError:
+        return None
+
+
+def _broken(walk: ChainWalk, stop: WalkStop | None, head: Mark, files: list[Path]) -> LogBreak | None:
+    number = walk.mark.number + 1
+    unfinished = stop is not None and stop.path == files[-1] and walk.mark.number >= head.number
+    if stop is not None and not unfinished:
+        return LogBreak(number=number, file=stop.path.name, line=stop.line, reason=stop.reason)
+    if mark := walk.missing():
+        reason = f"the log ends before entry {mark.number}, which was signed or witnessed"
+        return LogBreak(number=number, file=files[-1].name if files else HEAD, line=0, reason=reason)
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntrySelection:
+    """runtime, tenant: ids, or of a runtime the name; empty for all. since, until: microseconds since the epoch."""
+
+    runtime: str = ""
+    tenant: str = ""
+    since: int = 0
+    until: int = 2**63
+
+    def takes(self, entry: AuditEntry, names: IdNames | None = None) -> bool:
+        event = entry.event
+        runtime = event.runtime
+        named = names is not None and self.runtime == names.runtimes.get(runtime, "")
+        return (
+            self.since <= entry.at <= self.until
+            and (self.runtime in ("", runtime) or (named and bool(runtime)))
+            and self.tenant in ("", event.tenant)
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class IdNames:
+    """What ids stand for. tenants: from the records. runtimes: also those that are gone, from the log itself."""
+
+    tenants: Mapping[str, str] = field(default_factory=dict)
+    runtimes: dict[str, str] = field(default_factory=dict)
+
+    def learn(self, entry: AuditEntry) -> None:
+        """From an entry on the way, whether it is wanted or not."""
+        if entry.event.kind == "runtime.created" and isinstance(name := entry.event.facts.get("name"), str):
+            self.runtimes[entry.event.runtime] = name
+
+    def of(self, entry: AuditEntry) -> dict[str, str]:
+        return {
+            "tenant_name": self.tenants.get(entry.event.tenant, ""),
+            "runtime_name": self.runtimes.get(entry.event.runtime, ""),
+        }
+
+
+def selected(
+    files: Iterable[Path], wanted: EntrySelection, names: IdNames | None = None
+) -> Iterator[AuditEntry]:
+    """Those that are wanted, in their order. A line that is no entry is left out. names: learns on the way."""
+    for path in files:
+        for entry, _ in _entries(path, 0):
+            if names is not None:
+                names.learn(entry)
+            if wanted.takes(entry, names):
+                yield entry
+
+
+def followed(
+    folder: Path, wanted: EntrySelection, wait: Callable[[], object], names: IdNames, after: int
+) -> Iterator[AuditEntry]:
+    """Those behind entry `after`, as they come, for ever. wait: called when there is none for now."""
+    path, offset = _file_with(folder, after), 0
+    while True:
+        if path is not None:
+            for entry, end in _entries(path, offset):
+                offset = end
+                if entry.number <= after:
+                    continue
+                after = entry.number
+                names.learn(entry)
+                if wanted.takes(entry, names):
+                    yield entry
+        newer = [each for each in log_files(folder) if path is None or each > path]
+        if newer:
+            path, offset = newer[0], 0
+        else:
+            wait()
+
+
+def _file_with(folder: Path, number: int) -> Path | None:
+    """The file that has an entry, or will have the next one; None for a log without any."""
+    return max((path for path in log_files(folder) if int(path.stem) <= max(number, 1)), default=None)
+
+
+def _entries(path: Path, start: int) -> Iterator[tuple[AuditEntry, int]]:
+    """With the offset behind each. A line that is being written is left for later."""
+    with suppress(FileNotFoundError):  # retention has removed it just now
+        for line in read_lines(path, start):
+            if not line.content.endswith(b"\n"):
+                return
+            try:
+                yield parse_line(line.content), line.offset + len(line.content)
+            except BrokenLineError:
+                continue
+
+
+def described(entry: AuditEntry, names: IdNames | None = None) -> str:
+    """One line of plain text."""
+    event = entry.event
+    called = {} if names is None else names.of(entry)
+    who = " ".join(
+        f"{text}({_shown(name)})" if (name := called.get(f"{kind}_name", "")) else text
+        for kind, text in (("tenant", event.tenant), ("token", event.token), ("runtime", event.runtime))
+        if text
+    )
+    facts = " ".join(f"{name}={_shown(fact)}" for name, fact in event.facts.items() if fact not in ("", None))
+    return f"{entry.number} {moment_of(entry)} {event.kind} {who} {facts}"
+
+
+def exported(entry: AuditEntry, names: IdNames) -> dict[str, Any]:
+    """As plain data, for other programs."""
+    event = entry.event
+    return {
+        "number": entry.number,
+        "time": moment_of(entry),
+        "kind": event.kind,
+        "tenant": event.tenant,
+        "token": event.token,
+        "runtime": event.runtime,
+        **names.of(entry),
+        "facts": dict(event.facts),
+        "hash": entry.hash,
+    }
+
+
+def moment_of(entry: AuditEntry) -> str:
+    return datetime.fromtimestamp(entry.at / 1e6, UTC).isoformat(timespec="milliseconds")
+
+
+def _shown(fact: Fact) -> str:
+    plain = isinstance(fact, str) and fact.isascii() and fact.replace("_", "").isalnum()
+    return str(fact) if plain else ascii(fact)

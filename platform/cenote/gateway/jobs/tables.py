@@ -1,0 +1,410 @@
+"""Tables of jobs: which a tenant has, and their tasks. With `ledger.py` the only places with their SQL.
+
+`JobWorkload` is what those see of it that start processes for jobs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from cenote.gateway.errors import DuplicateRowError
+from cenote.gateway.store.database import NO_LIMIT, Database
+from cenote.gateway.store.session import DatabaseRow
+from cenote.gateway.values.names import check_name
+from cenote.gateway.work.worker_slots import SlotLimits, share_of
+from cenote.gateway.work.workload import Kind
+from cenote_proto.scalars import make, utf8_text
+from cenote_proto.v1 import job_pb2
+from cenote_security.errors import EntryExistsError, UnknownEntryError
+from cenote_security.ids import JobId, TenantId
+from cenote_security.verdict import of_reason
+from cenote_worker.supervisor.start import machine_memory
+
+ID_PREFIX: Final = "jb_"
+
+JobState = Literal["arriving", "waiting", "running", "done", "cancelled"]
+
+FINAL_JOB_STATES: Final = ("done", "cancelled")
+
+DELETED_AT_ONCE: Final = 500
+"""Rows that are removed at a time: everybody's records wait for a transaction."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """definition: the serialised message. wanted: `cancel`, or empty. epoch: how many processes have worked on it.
+
+    budget: the serialised message, empty where the definition's is good. waiting_for: why nothing begins. Times are
+    seconds since the epoch; 0 for not yet.
+    """
+
+    id: JobId
+    tenant: TenantId
+    name: str
+    digest: str
+    definition: bytes
+    budget: bytes
+    state: JobState
+    wanted: str
+    waiting_for: str
+    revision: int
+    epoch: int
+    created: float
+    started: float
+    ended: float
+
+
+class JobTable:
+    """The jobs of all tenants, seen by one tenant at a time. Those that are still arriving are nobody's to see."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clock = clock
+
+    # -- arriving --
+
+    def begin(self, tenant: TenantId, job: JobId, definition: bytes) -> None:
+        """A job whose tasks are yet to come."""
+        sql = (
+            "INSERT INTO jobs (tenant_id, id, name, definition, state, created) "
+            "VALUES (?, ?, ?, ?, 'arriving', ?)"
+        )
+        self._database.execute(sql, tenant, job, job, definition.hex(), self._clock())
+
+    def complete(self, tenant: TenantId, job: JobId, *, name: str, key: str, digest: str) -> JobRow:
+        """All of it is there. name: empty for its id.
+
+        Raises EntryExistsError for a name that is taken, or the key is: see `by_key`.
+        """
+        sql = (
+            "UPDATE jobs SET name = ?, request_key = ?, digest = ?, state = 'waiting', created = ? "
+            "WHERE tenant_id = ? AND id = ? AND state = 'arriving'"
+        )
+        values = (name or job, key or None, digest, self._clock(), tenant, job)
+        try:
+            self._database.execute(sql, *values)
+        except DuplicateRowError:
+            raise EntryExistsError("job", name) from None
+        return self.find(tenant, job)
+
+    def by_key(self, tenant: TenantId, key: str) -> JobRow | None:
+        """What a submission with this key has made before, if it is kept."""
+        sql = "SELECT * FROM jobs WHERE tenant_id = ? AND request_key = ?"
+        row = self._database.row(sql, tenant, key) if key else None
+        return None if row is None else _job(row)
+
+    # -- what there is --
+
+    def find(self, tenant: TenantId, text: str) -> JobRow:
+        """By name or id. Raises UnknownEntryError."""
+        by_id = "SELECT * FROM jobs WHERE tenant_id = ? AND id = ? AND state <> 'arriving'"
+        by_name = "SELECT * FROM jobs WHERE tenant_id = ? AND name = ? AND state <> 'arriving'"
+        row = self._database.row(by_id if text.startswith(ID_PREFIX) else by_name, tenant, text)
+        if row is None:
+            raise UnknownEntryError("job", text)
+        return _job(row)
+
+    def of(self, tenant: TenantId, *, after: str = "", limit: int = NO_LIMIT) -> list[JobRow]:
+        """By name, those behind `after`."""
+        sql = "SELECT * FROM jobs WHERE tenant_id = ? AND name > ? AND state <> 'arriving' ORDER BY name LIMIT ?"
+        return [_job(row) for row in self._database.rows(sql, tenant, after, limit)]
+
+    def open(self, tenant: TenantId) -> int:
+        """How many have not come to their end."""
+        sql = "SELECT COUNT(*) AS jobs FROM jobs WHERE tenant_id = ? AND state IN ('waiting', 'running')"
+        row = self._database.row(sql, tenant)
+        return 0 if row is None else int(row["jobs"])
+
+    # -- for the platform itself --
+
+    def of_all(self, job: JobId) -> JobRow:
+        """Whosever it is. Raises UnknownEntryError."""
+        row = self._database.row("SELECT * FROM jobs WHERE id = ?", job)
+        if row is None:
+            raise UnknownEntryError("job", job)
+        return _job(row)
+
+    def ids(self) -> list[JobId]:
+        return [row["id"] for row in self._database.rows("SELECT id FROM jobs")]
+
+    def at_work(self) -> list[JobId]:
+        rows = self._database.rows(
+            "SELECT id FROM jobs WHERE state IN ('waiting', 'running') ORDER BY created"
+        )
+        return [row["id"] for row in rows]
+
+    def arriving(self) -> list[JobRow]:
+        return [_job(row) for row in self._database.rows("SELECT * FROM jobs WHERE state = 'arriving'")]
+
+    def ended_before(self, moment: float) -> list[JobRow]:
+        sql = "SELECT * FROM jobs WHERE state IN ('done', 'cancelled') AND ended < ?"
+        return [_job(row) for row in self._database.rows(sql, moment)]
+
+    def over(self) -> dict[JobId, TenantId]:
+        """All that have come to their end, and whose they are."""
+        sql = "SELECT id, tenant_id FROM jobs WHERE state IN ('done', 'cancelled')"
+        return {row["id"]: row["tenant_id"] for row in self._database.rows(sql)}
+
+    # -- changes --
+
+    def cancel(self, tenant: TenantId, job: JobId) -> None:
+        """One that nobody works on is over at once; whoever works on another one hears of it."""
+        with self._database.transaction():
+            sql = "UPDATE jobs SET wanted = 'cancel' WHERE tenant_id = ? AND id = ? AND state = 'running'"
+            self._database.execute(sql, tenant, job)
+            sql = (
+                "UPDATE jobs SET state = 'cancelled', ended = ?, waiting_for = '' "
+                "WHERE tenant_id = ? AND id = ? AND state = 'waiting'"
+            )
+            if self._database.execute(sql, self._clock(), tenant, job):
+                sql = "UPDATE job_tasks SET state = 'cancelled' WHERE job_id = ? AND state IN ('waiting', 'running')"
+                self._database.execute(sql, job)
+
+    def reopen(self, tenant: TenantId, job: JobId, budget: bytes | None) -> None:
+        """Further tasks of it are to be done. In a transaction of its caller's. budget: instead of the job's."""
+        sql = (
+            "UPDATE jobs SET revision = revision + 1, wanted = '', ended = 0, "
+            "state = CASE state WHEN 'running' THEN 'running' ELSE 'waiting' END WHERE tenant_id = ? AND id = ?"
+        )
+        self._database.execute(sql, tenant, job)
+        if budget is not None:
+            sql = "UPDATE jobs SET budget = ? WHERE tenant_id = ? AND id = ?"
+            self._database.execute(sql, budget.hex(), tenant, job)
+
+    def tell(self, job: JobId, waiting_for: str) -> None:
+        """Why nothing begins of it."""
+        self._database.execute("UPDATE jobs SET waiting_for = ? WHERE id = ?", waiting_for, job)
+
+    def remove(self, tenant: TenantId, job: JobId) -> None:
+        """Whoever still works on it finds nothing to write to. Its tasks go with `clear`."""
+        self._database.execute("DELETE FROM jobs WHERE tenant_id = ? AND id = ?", tenant, job)
+
+    def clear(self, job: JobId) -> None:
+        """What belonged to a job that is gone, some at a time."""
+        for sql in _CLEARING:
+            while self._database.execute(sql, job, job, DELETED_AT_ONCE):
+                pass
+
+    def clear_orphans(self) -> None:
+        """The same of all jobs that are gone: what a gateway was clearing when it was killed."""
+        sql = "SELECT DISTINCT job_id FROM job_tasks WHERE job_id NOT IN (SELECT id FROM jobs)"
+        for row in self._database.rows(sql):
+            self.clear(row["job_id"])
+
+
+_CLEARING: Final = tuple(
+    f"DELETE FROM {table} WHERE job_id = ? AND position IN "  # noqa: S608
+    f"(SELECT position FROM {table} WHERE job_id = ? LIMIT ?)"
+    for table in ("job_logs", "job_results", "job_work", "job_tasks")
+)
+"""Some rows of a job; those by which it is found again last."""
+
+
+def checked_name(name: str) -> str:
+    """Raises UsageError for one that is none, or looks like an id."""
+    return check_name("job", name) if name else ""
+
+
+def _job(row: DatabaseRow) -> JobRow:
+    return JobRow(
+        id=row["id"],
+        tenant=row["tenant_id"],
+        name=row["name"],
+        digest=row["digest"],
+        definition=bytes.fromhex(row["definition"]),
+        budget=bytes.fromhex(row["budget"]),
+        state=row["state"],
+        wanted=row["wanted"],
+        waiting_for=row["waiting_for"],
+        revision=row["revision"],
+        epoch=row["epoch"],
+        created=row["created"],
+        started=row["started"],
+        ended=row["ended"],
+    )
+
+
+TaskState = Literal["waiting", "running", "succeeded", "failed", "cancelled"]
+TASK_STATES: Final[tuple[TaskState, ...]] = get_args(TaskState)
+
+TASK_STATUSES: Final[dict[str, job_pb2.JobResult.Status.ValueType]] = {
+    "succeeded": job_pb2.JobResult.SUCCEEDED,
+    "failed": job_pb2.JobResult.FAILED,
+    "cancelled": job_pb2.JobResult.CANCELLED,
+}
+
+RESULTS_OF_A_PAGE: Final = 50
+"""Results that are read at a time: one has a value of up to a quarter of a mebibyte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobTotals:
+    """Of a job's tasks. counts: by state."""
+
+    counts: Counter[str]
+    tokens: int
+    nanodollars: int
+
+
+class TaskTable:
+    """By job; who may see a job is decided before. Used from any thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job: JobId, first: int, tasks: Iterable[job_pb2.JobTask]) -> None:
+        """first: the position of the first of them, from 1."""
+        row = "INSERT INTO job_tasks (job_id, position, name) VALUES (?, ?, ?)"
+        work = "INSERT INTO job_work (job_id, position, kind, work, variables) VALUES (?, ?, ?, ?, ?)"
+        with self._database.transaction():
+            for position, task in enumerate(tasks, first):
+                kind = task.WhichOneof("work") or ""
+                self._database.execute(row, job, position, task.id)
+                self._database.execute(work, job, position, kind, getattr(task, kind), task.variables)
+
+    def sums(self, job: JobId) -> JobTotals:
+        sql = (
+            "SELECT state, COUNT(*) AS tasks, CAST(SUM(tokens) AS BIGINT) AS tokens, "
+            "CAST(SUM(nanodollars) AS BIGINT) AS nanodollars "
+            "FROM job_tasks WHERE job_id = ? GROUP BY state"
+        )
+        rows = self._database.rows(sql, job)
+        return JobTotals(
+            counts=Counter({row["state"]: row["tasks"] for row in rows}),
+            tokens=sum(row["tokens"] for row in rows),
+            nanodollars=sum(row["nanodollars"] for row in rows),
+        )
+
+    def sums_of_all(self) -> dict[JobId, JobTotals]:
+        """Of all tenants' jobs. For the gateway itself; an index has all that is read."""
+        sql = (
+            "SELECT job_id, state, COUNT(*) AS tasks, CAST(SUM(tokens) AS BIGINT) AS tokens, "
+            "CAST(SUM(nanodollars) AS BIGINT) AS nanodollars FROM job_tasks GROUP BY job_id, state"
+        )
+        found: dict[JobId, JobTotals] = {}
+        for row in self._database.rows(sql):
+            before = found.get(row["job_id"], JobTotals(counts=Counter(), tokens=0, nanodollars=0))
+            found[row["job_id"]] = JobTotals(
+                counts=before.counts + Counter({row["state"]: row["tasks"]}),
+                tokens=before.tokens + row["tokens"],
+                nanodollars=before.nanodollars + row["nanodollars"],
+            )
+        return found
+
+    def marks(self, job: JobId) -> tuple[int, ...]:
+        """How far its tasks are: each number is bounded."""
+        sql = (
+            "SELECT SUM(attempts) AS attempts, SUM(lost) AS lost, "
+            "SUM(CASE WHEN state IN ('waiting', 'running') THEN 1 ELSE 0 END) AS open FROM job_tasks WHERE job_id = ?"
+        )
+        row = self._database.row(sql, job)
+        return tuple(map(int, (row["attempts"] or 0, row["lost"] or 0, row["open"] or 0))) if row else ()
+
+    def results(self, job: JobId, after: int, *, whole: bool) -> list[job_pb2.JobResult]:
+        """A page, by position. whole: up to the first that is not over; else those that are over."""
+        if whole:
+            sql = "SELECT * FROM job_tasks WHERE job_id = ? AND position > ? ORDER BY position LIMIT ?"
+        else:
+            sql = (
+                "SELECT * FROM job_tasks WHERE job_id = ? AND position > ? "
+                "AND state IN ('succeeded', 'failed', 'cancelled') ORDER BY position LIMIT ?"
+            )
+        rows = self._database.rows(sql, job, after, RESULTS_OF_A_PAGE)
+        over = list(itertools.takewhile(lambda row: row["state"] in TASK_STATUSES, rows))
+        return [self._result(job, row) for row in over]
+
+    def log(self, job: JobId, task: str) -> job_pb2.TaskLog:
+        """Raises UnknownEntryError for a task that the job does not have."""
+        row = self._database.row("SELECT position FROM job_tasks WHERE job_id = ? AND name = ?", job, task)
+        if row is None:
+            raise UnknownEntryError("task", task)
+        sql = "SELECT * FROM job_logs WHERE job_id = ? AND position = ?"
+        log = self._database.row(sql, job, row["position"])
+        if log is None:
+            return job_pb2.TaskLog()
+        return make(job_pb2.TaskLog, text=log["text"], left_out=log["left_out"])
+
+    def renew(self, job: JobId, names: Sequence[str]) -> int:
+        """Has tasks done again that failed or were cancelled; without names all of them. How many there are.
+
+        In a transaction of its caller's. Raises UnknownEntryError. Named ones that have succeeded, or are not over,
+        stay as they are.
+        """
+        sql = (
+            "UPDATE job_tasks SET state = 'waiting', tries = 0, losses = 0, due = 0 "
+            "WHERE job_id = ? AND state IN ('failed', 'cancelled')"
+        )
+        if not names:
+            return self._database.execute(sql, job)
+        changed = 0
+        for name in names:
+            known = "SELECT position FROM job_tasks WHERE job_id = ? AND name = ?"
+            if self._database.row(known, job, name) is None:
+                raise UnknownEntryError("task", name)
+            changed += self._database.execute(f"{sql} AND name = ?", job, name)
+        return changed
+
+    def _result(self, job: JobId, row: DatabaseRow) -> job_pb2.JobResult:
+        told = make(
+            job_pb2.JobResult,
+            index=row["position"],
+            id=row["name"],
+            status=TASK_STATUSES[row["state"]],
+            attempts=row["attempts"],
+            lost=row["lost"],
+            duration=row["duration"],
+            tokens=row["tokens"],
+            nanodollars=row["nanodollars"],
+        )
+        sql = "SELECT value, answer, error FROM job_results WHERE job_id = ? AND position = ?"
+        result = self._database.row(sql, job, row["position"])
+        if result is not None and row["state"] != "cancelled":
+            told.value, told.answer = utf8_text(result["value"]), utf8_text(result["answer"])
+            if result["error"]:
+                error: dict[str, str] = json.loads(result["error"])
+                verdict = of_reason(error["reason"])
+                told.error.CopyFrom(
+                    make(job_pb2.JobError, **error, verdict=verdict.kind, limit=verdict.limit)
+                )
+        return told
+
+
+class JobWorkload:
+    """See Workload."""
+
+    kind: Final[Kind] = "job"
+    can_make_room: Final = True
+
+    def __init__(self, database: Database) -> None:
+        self._jobs = JobTable(database)
+        self._tasks = TaskTable(database)
+
+    @property
+    def share(self) -> SlotLimits:
+        return share_of(machine_memory(), tenants=4)
+
+    def at_work(self) -> Sequence[str]:
+        return self._jobs.at_work()
+
+    def is_open(self, work: str) -> bool:
+        try:
+            return self._jobs.of_all(JobId(work)).state in ("waiting", "running")
+        except UnknownEntryError:
+            return False
+
+    def tenant(self, work: str) -> TenantId:
+        return self._jobs.of_all(JobId(work)).tenant
+
+    def progress(self, work: str) -> Hashable:
+        """What its tasks came to, and how often they were lost: each of these is bounded, so that it ends."""
+        return self._tasks.marks(JobId(work))
+
+    def stuck(self, work: str, reason: str) -> None:
+        """A task that takes each process along is bounded by its losses, and no other one has failed for that."""
+        self._jobs.tell(JobId(work), reason)

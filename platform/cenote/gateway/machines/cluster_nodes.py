@@ -1,0 +1,154 @@
+"""The machines of a platform for as long as it runs: a cluster joined, agents on each machine, and all that ended."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from cenote.gateway.machines.joined_cluster import (
+    JoinedCluster,
+    check_address,
+    clean_up,
+    forget_joined,
+    is_client_address,
+    lost_client,
+)
+from cenote.gateway.machines.nodes import Nodes
+from cenote.gateway.process.options import LOOPBACK, PlatformOptions
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.tls.internal_tls import InternalTls
+from cenote.runtime.replay.patcher import HOST_PATCHER
+from cenote_security.auth.capability import REFERENCES, MasterKey
+from cenote_security.errors import CenoteError, UnavailableError
+
+if TYPE_CHECKING:
+    from cenote.gateway.machines.own_cluster_unsafe import OwnCluster
+    from cenote.gateway.machines.ray_nodes import RayAgents
+    from cenote_worker.node.ray.cluster import AgentSettings
+
+log = logging.getLogger("cenote.gateway")
+
+HOSTS: Final = max(4, 2 * (os.cpu_count() or 1))
+"""Processes of one machine that serve runtimes, at most. One costs some sixty megabytes."""
+
+END_SECONDS: Final = 5.0
+"""For what is asked of machines when the platform ends, and is not to be asked when its cluster has been left."""
+
+OWN_NODE: Final = "local"
+"""The machine of a cluster of its own, whatever Ray calls it: it is the same one in the next cluster."""
+
+
+@contextmanager
+def ray_nodes(
+    options: PlatformOptions, key: MasterKey, lines: InternalTls, ending: threading.Event
+) -> Iterator[Nodes]:
+    """A cluster's machines: those of `ray_address`, else this one's, in a cluster of its own.
+
+    lines: to them. ending: see RayNodes.
+
+    Behind it all runtimes of the platform are ended, and a cluster of its own with them. Raises UnavailableError,
+    UsageError for what is no address, and for lines that are not those of runtimes that are there still.
+    """
+    if options.ray_address is not None:
+        check_address(options.ray_address)
+    with ExitStack() as opened:
+        address = options.ray_address or _own_address(options, opened, ending)
+        from cenote.gateway.machines.ray_nodes import Certifier, RayAgents, RayNodes
+        from cenote_worker.node.ray import cluster as ray_cluster
+        from cenote_worker.node.ray.actor_watch import ActorWatch
+
+        try:
+            ray_cluster.join(address, key.id)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            raise UnavailableError(f"the Ray cluster cannot be joined: {error}") from error
+        opened.callback(ray_cluster.leave)
+        if options.ray_address is not None:
+            JoinedCluster(address=ray_cluster.joined(options.ray_address), platform=key.id).keep(
+                options.state
+            )
+        settings = _settings(options, key, lines)
+        ray_cluster.check_lines(settings)
+        agents = RayAgents(settings)
+        # Now, to be ready for the first request.
+        threading.Thread(target=_first_look, args=(agents,), name="cenote-agents", daemon=True).start()
+        if lines.everywhere or options.ray_address is not None:
+            certifier = Certifier(agents, agents.host, lines, ending)
+            signing = threading.Thread(target=certifier.run, name="cenote-certifier", daemon=True)
+            signing.start()
+            opened.callback(signing.join, END_SECONDS)
+            opened.callback(ending.set)
+        if is_client_address(address):
+            line = threading.Thread(
+                target=_outlive_client, args=(ending,), name="cenote-cluster", daemon=True
+            )
+            line.start()
+        watch = ActorWatch(agents.by_raylet)
+        threading.Thread(target=watch.run, args=(ending,), name="cenote-watch", daemon=True).start()
+        yield RayNodes(key, agents, lambda node: watch.hangs(agents.raylet(node)), ending)
+        # Not behind an error, such as for a port that is taken: the runtimes of a former gateway are still there.
+        ray_cluster.dissolve()
+        forget_joined(options.state)
+
+
+def _own_address(options: PlatformOptions, opened: ExitStack, ending: threading.Event) -> str:
+    from cenote.gateway.machines.own_cluster_unsafe import guard, own_cluster
+
+    guard(options.state)
+    cluster, fresh = own_cluster(options.state)
+    opened.push(partial(_end_own, options.state, fresh))
+    threading.Thread(target=_outlive, args=(cluster, ending), name="cenote-cluster", daemon=True).start()
+    return cluster.address
+
+
+def _outlive(cluster: OwnCluster, ending: threading.Event) -> None:
+    """Ends this process with its cluster. The next makes another, whose agent finds all runtimes in the keeper."""
+    cluster.outlive()
+    if not ending.is_set():
+        log.error("the Ray cluster of this platform has died")
+        os._exit(1)  # Ray would first look for its cluster for a minute
+
+
+def _first_look(agents: RayAgents) -> None:
+    with suppress(CenoteError, ValueError):  # the next look says what is wrong
+        agents()
+
+
+def _outlive_client(ending: threading.Event) -> None:
+    """Ends this process with its line to a cluster; the next one joins it anew, and finds all that is there."""
+    import ray
+
+    if lost_client(ray.nodes, ending):
+        os._exit(1)
+
+
+def _end_own(state: StateFolder, fresh: bool, failed: type[BaseException] | None, *_: object) -> None:
+    """One that was there before is left, when this gateway fails: what runs on it is not its alone."""
+    if fresh or failed is None:
+        clean_up(state)
+
+
+def _settings(options: PlatformOptions, key: MasterKey, lines: InternalTls) -> AgentSettings:
+    from cenote_worker.node.ray.cluster import AgentSettings
+
+    return AgentSettings(
+        folder=Path(options.state.path if options.ray_address is None else _shared_folder(key)),
+        key=key.for_runtime(REFERENCES),
+        host=LOOPBACK if options.ray_address is None else "",
+        hosts=HOSTS,
+        only_node=OWN_NODE if options.ray_address is None else "",
+        room=options.shared_memory_bytes,
+        secured=lines.everywhere,
+        clients=not options.relayed,
+        patcher=HOST_PATCHER,
+    )
+
+
+def _shared_folder(key: MasterKey) -> Path:
+    """On every machine of a cluster: for sockets and locks, no more."""
+    return Path("/tmp") / f"cenote-{os.geteuid()}-{key.id}"

@@ -1,0 +1,153 @@
+"""A Ray cluster that a platform has joined, and the cleanup after a platform.
+
+What the platform has on a joined cluster is ended with it, the cluster never. The cleanup ends what is left of a
+platform whose processes were killed, or are stuck: its clusters, keepers, and their jails.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from shutil import rmtree
+from typing import Final, Self
+
+from cenote.gateway.machines.own_cluster_unsafe import forget, kept_cluster
+from cenote.gateway.store.state_folder import StateFolder
+from cenote_security.auth.secret_files import replace_file
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_worker.descriptor_store.client import DescriptorStoreClient
+from cenote_worker.node.state_log import first_line
+
+REACH_SECONDS: Final = 5.0
+"""For a cluster to take a connection. Ray itself would look for one that is gone for a minute."""
+
+
+LOOK_EVERY: Final = 5.0
+LOST_SECONDS: Final = 5.0
+"""For Ray's client to answer again. Before it fails it has tried for half a minute by itself; then it does not."""
+
+log = logging.getLogger("cenote.gateway")
+
+
+def is_client_address(address: str) -> bool:
+    """Whether a cluster is joined by way of Ray's client server, by who is no machine of it."""
+    return address.startswith("ray://")
+
+
+def lost_client(
+    look: Callable[[], object],
+    ending: threading.Event,
+    *,
+    every: float = LOOK_EVERY,
+    patience: float = LOST_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Waits until what is joined by way of a client server cannot be reached for so long, or the platform ends.
+
+    Gives whether it was lost. look: asks the cluster for anything, and fails when it does not answer.
+
+    A driver that is a machine of its cluster is ended by Ray where that is lost. Ray's client is not, and never comes
+    back once its server has forgotten it: all that is asked fails from then on.
+    """
+    failing: float | None = None
+    while not ending.wait(every):
+        try:
+            look()
+            failing = None
+        except Exception as error:  # noqa: BLE001  (of many kinds, as the line breaks)
+            failing = clock() if failing is None else failing
+            if clock() - failing >= patience and not ending.is_set():
+                log.error(
+                    "the line to the Ray cluster is lost, and the platform joins it anew: %s",
+                    first_line(error),
+                )
+                return True
+    return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinedCluster:
+    """address: as Ray takes it. platform: what tells this platform's actors from others' there."""
+
+    address: str
+    platform: str
+
+    @classmethod
+    def kept(cls, state: StateFolder) -> Self | None:
+        """What was written down, by a process that may have been killed."""
+        try:
+            return cls(**json.loads(state.joined.read_text()))
+        except (FileNotFoundError, ValueError, TypeError):
+            return None
+
+    def keep(self, state: StateFolder) -> None:
+        """Raises SecretFileError."""
+        replace_file(state.joined, json.dumps(asdict(self)).encode())
+
+    def end(self, state: StateFolder) -> None:
+        """Ends what a killed gateway has left there. Raises UnavailableError."""
+        from cenote_worker.node.ray import cluster
+
+        try:
+            _reach(self.address)
+            cluster.join(self.address, self.platform)
+        except (OSError, ValueError, RuntimeError) as error:
+            raise UnavailableError(
+                f"the Ray cluster at {self.address}, where this platform had its runtimes, cannot be reached "
+                f"({error}); try again or, if it has ended, remove {state.joined}"
+            ) from error
+        try:
+            cluster.dissolve()
+        finally:
+            cluster.leave()
+        forget_joined(state)
+
+
+def check_address(address: str) -> None:
+    """For one that somebody names, before Ray looks for it. Raises UsageError, UnavailableError."""
+    if address == "auto":
+        return
+    try:
+        _reach(address)
+    except ValueError:
+        raise UsageError(
+            f"{address!r} is no address of a Ray cluster; write HOST:PORT, or ray://HOST:PORT"
+        ) from None
+    except OSError as error:
+        raise UnavailableError(
+            f"no Ray cluster answers at {address} ({error.strerror or error}); `ray status` there tells more"
+        ) from error
+
+
+def _reach(address: str) -> None:
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not (colon and host and port.isdecimal()):
+        raise ValueError(address)
+    socket.create_connection((host, int(port)), REACH_SECONDS).close()
+
+
+def forget_joined(state: StateFolder) -> None:
+    """Nothing of the platform is on a cluster any more."""
+    state.joined.unlink(missing_ok=True)
+
+
+def clean_up(state: StateFolder) -> bool:
+    """Ends it, for whoever holds the platform's lock. Whether there was anything.
+
+    Raises UnavailableError when there is something on a cluster that cannot be reached.
+    """
+    joined, cluster, keepers = JoinedCluster.kept(state), kept_cluster(state), state.nodes
+    if joined is not None:
+        joined.end(state)
+    if cluster is not None:
+        cluster.end()
+        forget(state)
+    for folder in keepers:  # after the cluster, which starts a keeper again
+        DescriptorStoreClient(folder).shut_down()
+        rmtree(folder, ignore_errors=True)
+    return joined is not None or cluster is not None or bool(keepers)

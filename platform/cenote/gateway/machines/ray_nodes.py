@@ -1,0 +1,459 @@
+"""The machines of a Ray cluster, each with an agent of the platform. Machines come and go.
+
+Machines never call the gateway. So it asks their agents whether they want a certificate signed, by the cluster's
+own calls, which only a holder of the cluster's token can make.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import ray
+
+from cenote.gateway.errors import NodeLeftError
+from cenote.gateway.machines.nodes import NodeStatus, RuntimeLocation, RuntimeOrder, RuntimeStatus
+from cenote.gateway.tls.internal_tls import InternalTls
+from cenote_security.auth.capability import MasterKey
+from cenote_security.errors import (
+    CenoteError,
+    UnavailableError,
+    UnknownReferenceError,
+    UnknownRuntimeError,
+    UsageError,
+)
+from cenote_security.ids import RuntimeId, TenantId
+from cenote_worker.descriptor_store.client import ABANDONED_SECONDS
+from cenote_worker.node.assignment import Assignment
+from cenote_worker.node.node import HostGone
+from cenote_worker.node.ray.actor_calls import answer, answers, ask
+from cenote_worker.node.ray.cluster import AgentSettings, ensure_agents, listening
+from cenote_worker.node.state_log import StateLog, first_line
+from cenote_worker.runtime.state.branches import ForkOrder, ForkPoint
+from cenote_worker.runtime.state.storage import RuntimeStorage
+from cenote_worker.serving.endpoints import Endpoints
+from cenote_worker.tenancy.audit_events import EventBatch
+from cenote_worker.tenancy.shared_quota import Limits, parted
+
+Agents = Callable[[], Mapping[str, Any]]
+"""The agents by the names of their nodes, those that are missing made."""
+
+LOOK_SECONDS: Final = 3.0
+"""For all machines together to say how much they have to do: one that does not gets nothing more to do."""
+
+NEWS_SECONDS: Final = 10.0
+"""For all machines together to say more, or to hear of something: their agents may be about to come up."""
+
+_HANGS: Final = (
+    "the agent of machine {node} does not answer, and is replaced if that lasts; what runs there goes on; try again "
+    "in half a minute"
+)
+
+_LEFT: Final = (
+    "its machine, node {node}, has left the cluster, and its state with it; Ray, started there again within "
+    "{minutes:.0f} minutes, brings back what has a name"
+)
+
+
+class RayNodes:
+    """See Nodes. key: what the keys of runtimes are derived from. hangs: whether nobody should wait for the agent of
+    a node, which is about to be replaced.
+
+    ending: set when the platform ends. From then on nobody waits for an agent, which may be stuck: what is asked for
+    fails, with UnavailableError.
+    """
+
+    def __init__(
+        self, key: MasterKey, agents: Agents, hangs: Callable[[str], bool], ending: threading.Event
+    ) -> None:
+        self._key = key
+        self._agents = agents
+        self._hangs = hangs
+        self._ending = ending
+        self._lock = threading.Lock()
+        self._homes: dict[str, str] = {}
+        self._gone: dict[str, float] = {}
+        """Nodes that have left, and when that was noticed."""
+        self._seen: dict[str, Any] = {}
+        """Each node's agent when it was looked at last: another one comes with another raylet."""
+        self._limits: dict[TenantId, Limits] = {}
+        self._told: set[str] = set()
+        """Nodes that have heard of these limits."""
+
+    def create(
+        self,
+        runtime: RuntimeId,
+        tenant: TenantId,
+        policy: bytes,
+        *,
+        lease: float,
+        keeping: RuntimeStorage,
+        node: str = "",
+    ) -> RuntimeLocation:
+        assignment = self._assignment(
+            RuntimeOrder(runtime=runtime, tenant=tenant, policy=policy, lease=lease, keeping=keeping)
+        )
+        while True:
+            chosen = node or self._emptiest()
+            try:
+                return self._placed(runtime, chosen, self._ask(chosen, "create", assignment))
+            except NodeLeftError:
+                if node:
+                    raise
+
+    def _assignment(self, new: RuntimeOrder) -> Assignment:
+        return Assignment(
+            runtime=new.runtime,
+            tenant=new.tenant,
+            policy=new.policy,
+            lease=new.lease,
+            created=time.time(),
+            keeping=new.keeping,
+            keys=(self._key.for_runtime(new.runtime),),
+        )
+
+    def fork(self, parent: RuntimeId, branches: Sequence[RuntimeOrder], order: ForkOrder) -> ForkPoint:
+        node = self._home(parent)
+        with self._lock:  # before: whatever is left of them is there
+            self._homes.update((branch.runtime, node) for branch in branches)
+        point: ForkPoint = self._ask(node, "fork", parent, list(map(self._assignment, branches)), order)
+        return point
+
+    def locate(self, runtime: RuntimeId) -> RuntimeLocation:
+        home = self._homes.get(runtime, "")
+        for node in (home,) if self._is_here(home) else self._agents():
+            try:
+                return self._placed(runtime, node, self._ask(node, "locate", runtime))
+            except UnknownRuntimeError:
+                continue
+        raise UnknownRuntimeError(runtime)
+
+    def _placed(self, runtime: RuntimeId, node: str, doors: Endpoints) -> RuntimeLocation:
+        with self._lock:
+            self._homes[runtime] = node
+        return RuntimeLocation(node=node, doors=doors)
+
+    def delete(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "end", runtime)
+        with self._lock:
+            self._homes.pop(runtime, None)
+
+    def rest(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "rest", runtime)
+
+    def release(self, runtime: RuntimeId) -> None:
+        self._ask(self._home(runtime), "release", runtime)
+        with self._lock:
+            self._homes.pop(runtime, None)
+
+    def describe(self) -> list[NodeStatus]:
+        agents = self._agents()
+        facts = answers(
+            {node: agent.facts.remote() for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+        )
+        places = answers(
+            {node: agents[node].any_address.remote() for node in facts}, NEWS_SECONDS, self._ending
+        )
+        return [
+            NodeStatus(
+                id=node,
+                address=places[node],
+                actors=facts[node].hosts,
+                runtimes=facts[node].runtimes,
+                references=facts[node].references,
+                reference_bytes=facts[node].reference_bytes,
+                processors=facts[node].processors,
+            )
+            if node in places
+            else NodeStatus(id=node, address="", silent=True)
+            for node in agents
+        ]
+
+    def runtime(self, runtime: RuntimeId) -> RuntimeStatus:
+        home = self._homes.get(runtime, "")
+        try:
+            facts = self._ask(self._home(runtime), "runtime", runtime)
+        except (UnknownRuntimeError, NodeLeftError):
+            if not home or self._is_here(home):
+                raise
+            gone = self._gone_for(home)
+            if gone > ABANDONED_SECONDS:
+                raise UnknownRuntimeError(runtime) from None
+            reason = _LEFT.format(node=home, minutes=ABANDONED_SECONDS / 60)
+            return RuntimeStatus(state="lost", reason=reason, lost_for=gone)
+        state: Literal["ready", "hibernated"] = "hibernated" if facts.hibernated else "ready"
+        return RuntimeStatus(state=state, clients=facts.clients, steps=facts.steps)
+
+    def clear(self, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        for node, agent in self._agents().items():
+            if self._seen.setdefault(node, agent) != agent:  # Ray was started there again
+                self._clear(node, on_record)
+                self._seen[node] = agent
+
+    def _clear(self, node: str, on_record: Callable[[], Collection[RuntimeId]]) -> None:
+        kept, known = self._ask(node, "kept"), on_record()
+        for runtime in kept:
+            home = self._homes.get(runtime, node)
+            if runtime not in known or (home != node and self._is_here(home)):
+                with suppress(UnknownRuntimeError):  # its lease ran out just now
+                    self._ask(node, "end", runtime)
+
+    def limit(self, limits: Mapping[TenantId, Limits]) -> None:
+        """A machine that does not hear of it gets no new runtimes until it does; one does, or this fails."""
+        with self._lock:
+            self._limits.update(limits)
+        agents = self._agents()
+        told = self._tell(agents.keys(), limits, NEWS_SECONDS)
+        if agents and not told:
+            first = next(iter(agents))
+            self._ask(first, "limit", self._parts(limits))
+            told.add(first)
+        self._told = told
+
+    def _tell(self, nodes: Collection[str], limits: Mapping[TenantId, Limits], patience: float) -> set[str]:
+        """Those that have heard of the limits."""
+        parts, agents = self._parts(limits), self._agents()
+        asked = {node: agents[node].limit.remote(parts) for node in nodes if node in agents}
+        return {*answers(asked, patience, self._ending)}
+
+    def _parts(self, limits: Mapping[TenantId, Limits]) -> dict[TenantId, Limits]:
+        return {tenant: parted(own, len(self._agents())) for tenant, own in limits.items()}
+
+    def deeds(self, written: Mapping[str, int]) -> dict[str, list[EventBatch] | None]:
+        agents = self._agents()
+        told: dict[str, list[EventBatch]] = answers(
+            {node: agent.deeds.remote(written) for node, agent in agents.items()}, NEWS_SECONDS, self._ending
+        )
+        return {node: told.get(node) for node in agents}
+
+    def reference_address(self, reference: str) -> str:
+        node = reference.rpartition("_")[2]
+        if not self._is_here(node):
+            node = self._keeper_of_copy(reference)
+        address: str = self._ask(node, "any_address")
+        return address
+
+    def _keeper_of_copy(self, reference: str) -> str:
+        agents = self._agents()
+        kept = answers(
+            {node: agent.keeps.remote(reference) for node, agent in agents.items()},
+            NEWS_SECONDS,
+            self._ending,
+        )
+        for node, keeps in kept.items():
+            if keeps:
+                return node
+        if len(kept) < len(agents):
+            raise UnavailableError("a machine that may have this value does not answer; try again")
+        raise UnknownReferenceError(reference)
+
+    def _home(self, runtime: RuntimeId) -> str:
+        """Raises UnknownRuntimeError."""
+        home = self._homes.get(runtime, "")
+        return home if self._is_here(home) else self.locate(runtime).node
+
+    def _is_here(self, node: str) -> bool:
+        here = node in self._agents()
+        if here:
+            self._gone.pop(node, None)
+        return here
+
+    def _gone_for(self, node: str) -> float:
+        """Seconds since it was noticed that a node has left."""
+        now = time.monotonic()
+        return now - self._gone.setdefault(node, now)
+
+    def _emptiest(self) -> str:
+        here = self._agents().keys()
+        if untold := here - self._told:  # it has come just now, or its agent was away
+            with self._lock:
+                limits = dict(self._limits)
+            self._told |= self._tell(untold, limits, LOOK_SECONDS)
+            if not here & self._told:
+                self.limit(limits)  # which waits for one
+        agents = {node: agent for node, agent in self._agents().items() if node in self._told}
+        if not agents:
+            raise UnavailableError("no machine of the cluster takes runtimes now; `cenote status` tells more")
+        if len(agents) > 1:
+            facts = answers(
+                {node: agent.facts.remote() for node, agent in agents.items()}, LOOK_SECONDS, self._ending
+            )
+            if facts:
+                return min(facts, key=lambda node: facts[node].runtimes)
+        return next(iter(agents))
+
+    def _ask(self, node: str, what: str, *arguments: object) -> Any:
+        """An agent's answer. All that it is asked may be asked twice."""
+        return ask(
+            lambda: self._agent(node),
+            what,
+            *arguments,
+            ending=self._ending,
+            check=lambda: self._check(node),
+        )
+
+    def _check(self, node: str) -> None:
+        if self._hangs(node):
+            raise UnavailableError(_HANGS.format(node=node))
+
+    def _agent(self, node: str) -> Any:
+        agent = self._agents().get(node)
+        if agent is None:
+            raise NodeLeftError(node)
+        return agent
+
+
+log = logging.getLogger("cenote.gateway")
+
+FRESH_FOR: Final = 1.0
+"""Seconds for which the list of machines is taken to be true."""
+
+FIRST_SECONDS: Final = 45.0
+"""For the first agent of a cluster to come up. Further ones are waited for by nobody."""
+
+PAUSE: Final = 10.0
+"""Seconds before a machine is tried again on which no agent came up."""
+
+
+class RayAgents:
+    """Looked up anew when the last look was a while ago. A machine that has just come counts once its agent is up."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._until = 0.0
+        self._known: dict[str, Any] = {}
+        self._agents: dict[str, Any] = {}
+        """By the raylets of their machines."""
+        self._names: dict[str, str] = {}
+        """Of nodes, by the raylets that carry them."""
+        self._asked: dict[str, ray.ObjectRef[str]] = {}
+        """Agents that have not yet said what their node is called."""
+        self._failed: dict[str, float] = {}
+        """Raylets without an agent, and when the next one is tried there."""
+
+    def host(self, node: str) -> str:
+        """What the servers of a node listen at, by what the cluster says; nothing of one that is not there."""
+        if self._settings.only_node:
+            return self._settings.host
+        return listening(self._settings).get(self.raylet(node), "")
+
+    def raylet(self, node: str) -> str:
+        """The one that carries a node; nothing of one that is not there."""
+        with self._lock:
+            return next((raylet for raylet, name in self._names.items() if name == node), "")
+
+    def by_raylet(self) -> dict[str, Any]:
+        """Also those that have not yet said what their node is called."""
+        self()
+        with self._lock:
+            return self._agents
+
+    def __call__(self) -> dict[str, Any]:
+        """Raises UnavailableError while the cluster tells of no machines."""
+        with self._lock:
+            if time.monotonic() > self._until:
+                try:
+                    self._known = self._looked()
+                except (CenoteError, ValueError):  # who asks an agent looks for it again
+                    raise
+                except Exception as error:  # of many kinds, while Ray's head is away
+                    raise UnavailableError(f"the cluster does not answer: {first_line(error)}") from error
+                self._until = time.monotonic() + FRESH_FOR
+            return self._known
+
+    def _looked(self) -> dict[str, Any]:
+        now = time.monotonic()
+        self._failed = {raylet: until for raylet, until in self._failed.items() if until > now}
+        self._agents = agents = ensure_agents(self._settings, without=self._failed.keys())
+        if self._settings.only_node:
+            self._names = dict(zip(agents, (self._settings.only_node,), strict=False))
+            return {name: agents[raylet] for raylet, name in self._names.items()}
+        self._names = {raylet: name for raylet, name in self._names.items() if raylet in agents}
+        self._asked = {raylet: name for raylet, name in self._asked.items() if raylet in agents}
+        for raylet in agents.keys() - self._names.keys() - self._asked.keys():
+            self._asked[raylet] = agents[raylet].name.remote()
+        if self._asked:
+            self._hear(0.0 if self._names else FIRST_SECONDS)
+        return {name: agents[raylet] for raylet, name in self._names.items()}
+
+    def _hear(self, patience: float) -> None:
+        ready = set(ray.wait(list(self._asked.values()), num_returns=1, timeout=patience)[0])
+        for raylet, name in list(self._asked.items()):
+            if name in ready:
+                del self._asked[raylet]
+                self._heard(raylet, name)
+
+    def _heard(self, raylet: str, name: ray.ObjectRef[str]) -> None:
+        try:
+            self._names[raylet] = answer(name)
+        except (HostGone, CenoteError) as error:
+            log.error("machine %s carries no runtimes: %s", raylet, error)
+            self._failed[raylet] = time.monotonic() + PAUSE
+
+
+LOOK_EVERY: Final = 0.5
+"""Seconds for which a machine that has just come waits. A question costs a millisecond."""
+
+ANSWER_SECONDS: Final = 3.0
+"""For all machines together."""
+
+
+class Certifier:
+    """agents: by the names of their nodes. host: what the servers of a node listen at, by what the cluster says; ""
+    for a node that has left. ending: set when the platform ends.
+    """
+
+    def __init__(
+        self,
+        agents: Callable[[], Mapping[str, Any]],
+        host: Callable[[str], str],
+        lines: InternalTls,
+        ending: threading.Event,
+    ) -> None:
+        self._agents = agents
+        self._host = host
+        self._lines = lines
+        self._ending = ending
+        self._state = StateLog(log, "no certificates could be signed for the machines")
+
+    def run(self) -> None:
+        """Until the platform ends."""
+        while not self._ending.wait(LOOK_EVERY):
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+                self._state.failed(error, expected=isinstance(error, CenoteError))
+            else:
+                self._state.worked()
+
+    def look(self) -> None:
+        """Signs what is asked for now."""
+        agents = self._agents()
+        asked: dict[str, bytes] = answers(
+            {node: agent.certificate_request.remote(self._lines.authority) for node, agent in agents.items()},
+            ANSWER_SECONDS,
+            self._ending,
+        )
+        for node, certificate in signed(asked, self._host, self._lines).items():
+            # Nobody waits: should it not arrive, it is asked for again.
+            agents[node].certify.remote(certificate, self._lines.authority)
+
+
+def signed(asked: Mapping[str, bytes], host: Callable[[str], str], lines: InternalTls) -> dict[str, bytes]:
+    """Certificates of the nodes that need one. What a node asks for wrongly is not the others' loss.
+
+    asked: their requests, empty of those that need none. host: see Certifier.
+    """
+    given = {}
+    for node, request in asked.items():
+        if request and (listens := host(node)):
+            try:
+                given[node] = lines.sign(request, listens)
+            except UsageError as error:
+                log.warning("node %s gets no certificate: %s", node, error)
+    return given

@@ -1,1 +1,0 @@
-"""Work that goes on in the platform without its clients: processes that are started again until it is done."""

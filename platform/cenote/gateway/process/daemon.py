@@ -1,0 +1,44 @@
+"""The process of a platform: `python -m cenote.gateway.process.daemon OPTIONS PIPE`, started by `watcher`."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from typing import Final
+
+from cenote.gateway.process import logs
+from cenote.gateway.process.announcement import PipeAnnouncer, refused
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.process.platform import serve
+from cenote_security.errors import CenoteError
+
+_CREDENTIALS: Final = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def without_credentials(options: str) -> str:
+    """For the log: a store's URL may hold some."""
+    return _CREDENTIALS.sub("***@", options)
+
+
+def main(options: str, pipe: int) -> int:
+    """Its exit status. What goes wrong before it is ready is told through the pipe."""
+    given = PlatformOptions.from_json(options)
+    logs.set_up(logging.INFO, as_json=given.log_json)
+    logging.getLogger("cenote.gateway").info("starting: %s", without_credentials(options))
+    with PipeAnnouncer(pipe) as told:
+        try:
+            serve(given, told)
+        except CenoteError as error:
+            logging.getLogger("cenote.gateway").error("%s", error)
+            told.failed(error)
+            return 1
+        except OSError as error:
+            logging.getLogger("cenote.gateway").exception("the system refuses what the platform needs")
+            told.failed(refused(error))
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

@@ -1,0 +1,158 @@
+"""Starts and ends platforms that are processes of their own.
+
+Loads neither gRPC nor a database: commands are to be quick.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cenote.gateway.machines.joined_cluster import clean_up
+from cenote.gateway.process.announcement import read_announcement
+from cenote.gateway.process.daemon_lock import DaemonLock, Running, running_at, runs_already
+from cenote.gateway.process.daemon_unsafe import Daemon, spawn
+from cenote.gateway.process.options import PlatformOptions
+from cenote.gateway.store.state_folder import StateFolder
+from cenote_security.errors import UnavailableError
+
+READY_PATIENCE: Final = 60.0
+"""Seconds for a platform to be ready; a second or two is usual."""
+
+END_PATIENCE: Final = 50.0
+"""Seconds for a platform to end what it has, before it is ended: for its agents, and then for its cluster."""
+
+KILL_PATIENCE: Final = 10.0
+"""Seconds for a process that was killed to be gone."""
+
+_MODULE: Final = "cenote.gateway.process.watcher"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutdownReport:
+    """How a platform ended. platform: None when none ran.
+
+    forced: it did not end by itself in time, or was killed before; what it had left was ended in its place.
+    """
+
+    platform: Running | None
+    forced: bool
+
+
+def start_platform(options: PlatformOptions, giving_up: Callable[[], None] = lambda: None) -> Running:
+    """Starts a platform as a process of its own and waits until it is ready.
+
+    Interrupted, it ends what it has started, for which a cluster may take some seconds; giving_up is called before.
+    Raises UnavailableError when one runs already, or cannot be had; what else stands in its way, as its family.
+    """
+    for lock in (options.state.lock, options.state.watch):
+        if (running := running_at(lock)) is not None:
+            raise runs_already(running)
+    options.state.make()
+    # What runs on the cluster of a former one may be somebody's: the next start finds it, and `cenote down` ends it.
+    former = options.state.cluster.exists() or options.state.joined.exists()
+    with spawn(_MODULE, options.to_json(), options.state.log) as daemon:
+        try:
+            message = _first_words(daemon)
+        except KeyboardInterrupt:
+            giving_up()
+            _end_child(daemon)
+            _end_started(options.state, former=former)
+            raise
+        if not message:
+            _end_started(options.state, former=former)
+            raise UnavailableError(f"the platform ended, or was not ready in time; see {options.state.log}")
+    return read_announcement(message)
+
+
+def stop_platform(state: StateFolder) -> ShutdownReport:
+    """Ends the platform of a state folder and all that it has, in bounded time, whatever of it hangs.
+
+    Raises UnavailableError for one that is being started.
+    """
+    running = running_at(state.lock)
+    orderly = _end_processes(state)
+    return ShutdownReport(platform=running, forced=_end_remains(state) or not orderly)
+
+
+def _end_remains(state: StateFolder) -> bool:
+    if not state.path.is_dir():
+        return False
+    lock = DaemonLock(state.lock)  # nobody starts one meanwhile
+    try:
+        return clean_up(state)
+    finally:
+        lock.release()
+
+
+def _end_started(state: StateFolder, *, former: bool) -> None:
+    _end_processes(state)
+    if not former:
+        _end_remains(state)
+
+
+def _end_child(daemon: Daemon) -> None:
+    """By itself, and not by its lock, which it may not have yet."""
+    process = os.pidfd_open(daemon.process.pid)
+    try:
+        _end(process, END_PATIENCE)
+    finally:
+        os.close(process)
+    daemon.process.wait()
+
+
+def _first_words(daemon: Daemon) -> bytes:
+    """What the new process says until it closes its end; nothing if it does not in time."""
+    said, until = b"", time.monotonic() + READY_PATIENCE
+    while select.select([daemon.pipe], [], [], max(until - time.monotonic(), 0.0))[0]:
+        if not (more := os.read(daemon.pipe, 65536)):
+            return said
+        said += more
+    return b""
+
+
+def _end_processes(state: StateFolder) -> bool:
+    """Whether they ended by themselves. First the one that would start the other again, and tells it to end."""
+    orderly = _end_holder(state.watch, END_PATIENCE)
+    return _end_holder(state.lock, END_PATIENCE if orderly else 0.0) and orderly
+
+
+def _end_holder(lock: Path, patience: float) -> bool:
+    """Ends whoever holds a lock. Whether it did so by itself within that many seconds; nobody has."""
+    holder = running_at(lock)
+    if holder is None:
+        return True
+    try:
+        process = os.pidfd_open(holder.pid)
+    except ProcessLookupError:
+        return True
+    try:
+        # From here on the descriptor is surely the one that holds the lock.
+        again = running_at(lock)
+        if again is None:  # it has ended just now
+            return True
+        if again.pid != holder.pid:
+            raise runs_already(None)
+        return _end(process, patience)
+    finally:
+        os.close(process)
+
+
+def _end(process: int, patience: float) -> bool:
+    try:
+        signal.pidfd_send_signal(process, signal.SIGTERM)
+    except ProcessLookupError:  # it has ended just now, and whoever started it has seen to that
+        return True
+    if select.select([process], [], [], patience)[0]:
+        return True
+    with suppress(ProcessLookupError):  # as before
+        signal.pidfd_send_signal(process, signal.SIGKILL)
+    select.select([process], [], [], KILL_PATIENCE)
+    return False

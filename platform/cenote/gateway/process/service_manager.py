@@ -1,0 +1,75 @@
+"""Signals of the process's service manager: SIGTERM and SIGINT to it, and what a service tells systemd.
+
+The latter are datagrams as sd_notify(3) has them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+from contextlib import suppress
+from typing import Final, Self
+
+ADDRESS: Final = "NOTIFY_SOCKET"
+
+
+class ServiceManager:
+    """Says nothing where nobody listens, and never waits. address: as in the environment; empty for nobody."""
+
+    def __init__(self, address: str = "") -> None:
+        self._address = f"\0{address[1:]}" if address.startswith("@") else address
+        self._line = (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) if address else None
+        )
+
+    @classmethod
+    def of_this_process(cls) -> Self:
+        """What it starts is not to find the address: only one process speaks for the service."""
+        return cls(os.environ.pop(ADDRESS, ""))
+
+    def ready(self) -> None:
+        """The service can be used."""
+        self._say(b"READY=1")
+
+    def beat(self) -> None:
+        """It still can; for WatchdogSec=."""
+        self._say(b"WATCHDOG=1")
+
+    def status(self, text: str) -> None:
+        """One line on how it is, for `systemctl status`."""
+        self._say(b"STATUS=" + text.replace("\n", " ").encode(errors="replace"))
+
+    def ending(self) -> None:
+        """It ends, and gives no sign of life any more."""
+        self._say(b"STOPPING=1")
+
+    def _say(self, what: bytes) -> None:
+        if self._line is not None:
+            with suppress(OSError):  # whoever looks after it is being started again; it hears the next one
+                self._line.sendto(what, self._address)
+
+
+class EndSignal:
+    """Readable once either has come. Made on the main thread, and not more than once.
+
+    A `threading.Event` that a handler sets can hang: the handler runs on the thread that waits, and may do so while
+    that holds the event's lock.
+    """
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._came)
+
+    def fileno(self) -> int:
+        return self._reading
+
+    def wait(self, patience: float | None = None) -> bool:
+        """Whether it has come; after that many seconds at the latest."""
+        return bool(select.select([self], [], [], patience)[0])
+
+    def _came(self, *_: object) -> None:
+        with suppress(BlockingIOError):  # it has come often
+            os.write(self._writing, b"\0")

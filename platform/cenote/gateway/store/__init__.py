@@ -1,0 +1,1 @@
+"""What the gateway stores: the state folder, the database with its tables, and who may use it."""

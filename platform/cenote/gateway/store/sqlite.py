@@ -1,0 +1,102 @@
+"""The gateway's database as one SQLite file, private to its owner.
+
+Each commit is on the disk before it returns (WAL with synchronous=FULL): a revoked token stays revoked after a power
+cut. Commands on the same machine may use the file while the gateway does.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from cenote.gateway.errors import DatabaseUnavailableError, DuplicateRowError
+from cenote.gateway.store.session import DatabaseRow, Value
+
+_BUSY_SECONDS: Final = 5.0
+"""How long another process's transaction is waited for: ours take milliseconds."""
+
+
+class SqliteSession:
+    """See DatabaseSession."""
+
+    def __init__(self, path: Path) -> None:
+        """Opens the file, or makes it. Raises DatabaseUnavailableError."""
+        self._path = path
+        with self._explained():
+            _make_private(path)
+            self._connection = _connect(path)
+
+    @property
+    def place(self) -> str:
+        return str(self._path)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def begin(self) -> None:
+        self.run("BEGIN IMMEDIATE", ())
+
+    def commit(self) -> None:
+        self.run("COMMIT", ())
+
+    def rollback(self) -> None:
+        self.run("ROLLBACK", ())
+
+    def run(self, sql: str, values: Sequence[Value]) -> int:
+        with self._explained():
+            return self._connection.execute(sql, values).rowcount
+
+    def rows(self, sql: str, values: Sequence[Value]) -> list[DatabaseRow]:
+        with self._explained():
+            return self._connection.execute(sql, values).fetchall()
+
+    def claim(self) -> None:
+        """Whose the folder is, its lock says."""
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.IntegrityError as error:
+            raise DuplicateRowError(str(error)) from None
+        except (sqlite3.Error, OSError) as error:
+            raise DatabaseUnavailableError(self.place, str(error), _remedy(error)) from None
+
+
+def _remedy(error: Exception) -> str:
+    """SQLite's own errors of the file's content are of no narrower class."""
+    if type(error) is sqlite3.DatabaseError:
+        return (
+            "end the platform, put a backup of it back, and start again (deploy/README.md says what one is)"
+        )
+    if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL:
+        return "make room there, and try again"
+    return ""
+
+
+def _make_private(path: Path) -> None:
+    """SQLite gives the files that it puts beside the database the mode that the database has.
+
+    A file that is there is not opened: closing it would end the locks that this process holds on it by other ways.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        path.chmod(0o600)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.row_factory = sqlite3.Row
+    for pragma in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "trusted_schema = OFF"):
+        connection.execute(f"PRAGMA {pragma}")
+    return connection

@@ -1,0 +1,95 @@
+"""Where what outlives the processes of runtimes lies: their states in one store, a part of it for each tenant."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from cenote.gateway.store.runtimes import RuntimeRecord
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.ids import TenantId
+from cenote_worker.checkpoints.retention import NOTHING_STORED, Retention
+from cenote_worker.checkpoints.store import CheckpointStore, is_local, local_root
+from cenote_worker.runtime.state.storage import PLACE, RuntimeStorage
+
+
+class StateLocations:
+    """Of all runtimes. Names below a tenant's part are made up by the gateway, so nobody can name another's."""
+
+    def __init__(self, store: str, records: Path | None = None, default: Retention = NOTHING_STORED) -> None:
+        """store: a folder, or a URL that fsspec knows; empty where there is none that all machines reach.
+
+        records: for those of runtimes, where the store is no folder: there is no adding to what an object store has.
+        None for none: they live with the process that serves the runtime. default: for runtimes that say
+        nothing of hibernation.
+        """
+        self._store = store.rstrip("/")
+        self._records = local_root(store) if store and is_local(store) else records
+        self._default = default if store else NOTHING_STORED
+
+    def check_store(self) -> None:
+        """For whoever starts a platform, so that they hear of it before its users. One elsewhere is not asked: it
+        may be down for a while. Raises UsageError for what is no store, UnavailableError for a folder that cannot be.
+        """
+        if not is_local(self._store):
+            CheckpointStore(self._store)
+            return
+        root = local_root(self._store)
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise UnavailableError(
+                f"the store {str(root)!r} cannot be used: {error.strerror}; name another one with --store"
+            ) from error
+
+    def reached(self) -> Path | None:
+        """Whether the store answers, and where it is a folder; None for one that is none, or where there is none.
+
+        Raises what the store's library raises.
+        """
+        if not self._store:
+            return None
+        CheckpointStore(self._store, PLACE).check()
+        return local_root(self._store) if is_local(self._store) else None
+
+    @property
+    def folder(self) -> Path | None:
+        """The store, where it is one."""
+        return local_root(self._store) if self._store and is_local(self._store) else None
+
+    def check(self, retention: Retention) -> None:
+        """Raises UsageError where what is asked for cannot be had."""
+        if not self._store and retention.stores:
+            raise UsageError(
+                "this platform has no store that all its machines reach, for runtimes that are durable or hibernate; "
+                "its operator gives it one with `cenote up --store`"
+            )
+
+    def keeping(self, record: RuntimeRecord, *, partial: bool = False) -> RuntimeStorage:
+        """What of a runtime is stored where."""
+        return RuntimeStorage(
+            store=self._store_of(record.tenant),
+            records="" if self._records is None else str(self._records / record.tenant),
+            **record.retention.or_else(self._default).changes(),
+            partial=partial,
+            known=record.made,
+        )
+
+    def step(self, record: RuntimeRecord) -> int:
+        """The last step that the stored state of a runtime has; 0 where nothing is stored. Raises CheckpointError."""
+        store = CheckpointStore(self._store_of(record.tenant), PLACE)
+        numbers = store.folder(record.id).numbers()
+        return store.manifest(record.id).step if numbers else 0
+
+    def remove(self, record: RuntimeRecord) -> None:
+        """Everything of a runtime that has ended. Raises StoreFailedError."""
+        keeping = self.keeping(record)
+        used = {keeping.records, keeping.store if keeping.stores else ""}
+        for place in used - {""}:
+            CheckpointStore(place, PLACE).remove(record.id)
+
+    def _store_of(self, tenant: TenantId) -> str:
+        return f"{self._store}/{tenant}" if self._store else ""

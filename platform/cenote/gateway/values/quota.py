@@ -1,0 +1,212 @@
+"""What a tenant may have at once, and the ledger of what it has. Values in, values out."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from cenote_security.errors import THOUSANDTHS, QuotaExceededError, UsageError
+from cenote_security.ids import TenantId
+from cenote_security.options import Options, Size, option
+from cenote_security.printable import shown_size
+from cenote_worker.tenancy.shared_quota import REMEDIES, UNITS, Limits, SharedQuota
+
+MAX_LIMIT: Final = 2**62
+"""Sums of two still fit the database's integers."""
+
+
+class Quota(StrEnum):
+    """Something that is counted per tenant, in whole units, so that no sum drifts.
+
+    RUNTIMES: created and not removed. MEMORY: bytes that the policies of live runtimes promise. CPUS: thousandths of
+    a CPU, likewise. CELLS and STORED: see SharedQuota; machines count them, this ledger does not. TEAMS:
+    made and not deleted. JOBS: submitted and not over.
+    """
+
+    RUNTIMES = "runtimes"
+    MEMORY = "memory"
+    CPUS = "cpus"
+    CELLS = "cells"
+    STORED = "stored"
+    TEAMS = "teams"
+    JOBS = "jobs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantLimits(Options):
+    """What a tenant may have at once: an option for each quota. None is no limit."""
+
+    runtimes: int | None = option(
+        None, help="runtimes that were made and not removed", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    memory: Size | None = option(
+        None,
+        help="memory that the policies of live runtimes promise",
+        unit="bytes",
+        at_most=MAX_LIMIT,
+        none="no limit",
+    )
+    cpus: float | None = option(
+        None,
+        help="CPUs that the policies of live runtimes promise",
+        at_least=0,
+        at_most=MAX_LIMIT // 1000,
+        none="no limit",
+    )
+    cells: int | None = option(
+        None, help="cells that were sent and have not ended", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    stored: Size | None = option(
+        None, help="shared values and states of runtimes", unit="bytes", at_most=MAX_LIMIT, none="no limit"
+    )
+    teams: int | None = option(
+        None, help="teams that were made and not deleted", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+    jobs: int | None = option(
+        None, help="jobs that were submitted and are not over", at_least=0, at_most=MAX_LIMIT, none="no limit"
+    )
+
+    def __post_init__(self) -> None:
+        self.checked().raise_all()
+
+    def amounts(self) -> Amounts:
+        """In the quotas' own units; what is not limited is left out."""
+        found = {Quota(name): value for name, value in self.changes().items()}
+        return {
+            quota: round(value * 1000) if _UNITS.get(quota) == THOUSANDTHS else value
+            for quota, value in found.items()
+        }
+
+
+_UNITS: Final = {
+    Quota.MEMORY: "bytes",
+    Quota.CPUS: THOUSANDTHS,
+    Quota.STORED: UNITS[SharedQuota.STORED],
+}
+
+_REMEDIES: Final = {
+    Quota.RUNTIMES: "remove runtimes that are not needed",
+    Quota.MEMORY: "close runtimes, or give them less memory in their policies",
+    Quota.CPUS: "close runtimes, or give them fewer CPUs in their policies",
+    Quota.TEAMS: "delete teams that are not needed",
+    Quota.JOBS: "wait until some are over, or cancel some",
+    Quota.CELLS: REMEDIES[SharedQuota.CELLS],
+    Quota.STORED: REMEDIES[SharedQuota.STORED],
+}
+
+Amounts = Mapping[Quota, int]
+"""How much of each; what is not mentioned is none, or in limits, as much as there is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold:
+    """What one thing takes of its tenant's quotas for as long as it exists.
+
+    key: names it, such as a runtime's id. lasting: it outlives the gateway, as runtimes do and cells do not.
+    """
+
+    key: str
+    tenant: TenantId
+    amounts: Amounts
+    lasting: bool = False
+
+    def __post_init__(self) -> None:
+        if any(amount < 0 for amount in self.amounts.values()):
+            raise UsageError("nothing takes less than nothing of a quota")
+        object.__setattr__(self, "amounts", MappingProxyType(dict(self.amounts)))
+
+
+class QuotaLedger:
+    """All holds of all tenants. A refused request changes nothing.
+
+    Limits are handed in with each request: one that was lowered below what is in use takes nothing away, and lets
+    nothing more in.
+    """
+
+    def __init__(self, holds: Iterable[Hold] = ()) -> None:
+        """holds: those that outlived the last ledger; they are taken as they are."""
+        self._holds: dict[str, Hold] = {}
+        self._used: defaultdict[TenantId, Counter[Quota]] = defaultdict(Counter)
+        for hold in holds:
+            self._put(hold)
+
+    def reserve(self, hold: Hold, limits: Amounts) -> None:
+        """Before the thing exists. Raises QuotaExceededError; UsageError for a key that is in use."""
+        if hold.key in self._holds:
+            raise UsageError(f"{hold.key!r} holds its part of the quotas already")
+        self._check(hold, {}, limits)
+        self._put(hold)
+
+    def settle(self, key: str, amounts: Amounts, limits: Amounts) -> Hold:
+        """Once it is known what the thing takes: instead of what was reserved. Gives the hold that it replaced.
+
+        What it takes beyond its reservation is checked like a new one. Raises QuotaExceededError, and then the
+        reservation stands; UsageError for a key that is not in use.
+        """
+        old = self._holds.get(key)
+        if old is None:
+            raise UsageError(f"{key!r} holds nothing of any quota")
+        new = replace(old, amounts=amounts)
+        self._check(new, old.amounts, limits)
+        self.release(key)
+        self._put(new)
+        return old
+
+    def hold(self, key: str) -> Hold | None:
+        return self._holds.get(key)
+
+    def holders(self, tenant: TenantId, quota: Quota) -> list[Hold]:
+        """What has some of a quota, most of it first."""
+        found = [hold for hold in self._holds.values() if hold.tenant == tenant and hold.amounts.get(quota)]
+        return sorted(found, key=lambda hold: -hold.amounts[quota])
+
+    def lasting(self) -> list[Hold]:
+        """Those of things that outlive the gateway."""
+        return [hold for hold in self._holds.values() if hold.lasting]
+
+    def release(self, key: str) -> None:
+        """When the thing is gone. Releasing twice is fine: the paths of failures meet here."""
+        hold = self._holds.pop(key, None)
+        if hold is not None:
+            self._used[hold.tenant].subtract(hold.amounts)
+
+    def used(self, tenant: TenantId) -> Amounts:
+        """What the tenant has of everything."""
+        return {quota: self._used[tenant][quota] for quota in Quota}
+
+    def _check(self, hold: Hold, before: Amounts, limits: Amounts) -> None:
+        used = self.used(hold.tenant)
+        for quota, amount in hold.amounts.items():
+            more = amount - before.get(quota, 0)
+            limit = limits.get(quota)
+            if limit is not None and more > 0 and used[quota] + more > limit:
+                raise _exceeded(quota, used[quota], more, limit)
+
+    def _put(self, hold: Hold) -> None:
+        self._holds[hold.key] = hold
+        self._used[hold.tenant].update(hold.amounts)
+
+
+def _exceeded(quota: Quota, used: int, asked: int, limit: int) -> QuotaExceededError:
+    return QuotaExceededError(quota.value, used, asked, limit, _UNITS.get(quota, ""), _REMEDIES[quota])
+
+
+def unit_of(quota: Quota) -> str:
+    return _UNITS.get(quota, "")
+
+
+def shown(quota: Quota, amount: int) -> str:
+    """An amount in words."""
+    unit = _UNITS.get(quota, "")
+    if unit == "bytes":
+        return shown_size(amount)
+    return f"{amount / 1000:g} CPUs" if unit == THOUSANDTHS else str(amount)
+
+
+def shared(limits: Amounts) -> Limits:
+    """Those of them that machines see to."""
+    return {quota: limits[Quota(quota)] for quota in SharedQuota if Quota(quota) in limits}

@@ -1,0 +1,50 @@
+"""The process that works on a team, or a job: `python -m cenote.gateway.work.process SETTINGS`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+from concurrent.futures import Future
+
+from cenote.doors.otlp import export_to
+from cenote.gateway.process import logs
+from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of
+from cenote.gateway.work.workload import SupersededError
+from cenote_security.errors import CenoteError
+
+log = logging.getLogger("cenote.orchestrators")
+
+
+def main(settings: str) -> int:
+    """Its exit status. It is started again as long as there is something to do."""
+    given = OrchestratorSettings.from_json(settings)
+    logs.set_up(logging.WARNING, as_json=given.log_json)
+    made: Future[WorkLoop] = Future()
+    threading.Thread(target=_hear_the_gateway, args=(made,), name="cenote-gateway", daemon=True).start()
+    flush = export_to(given.otlp, "cenote") if given.otlp else lambda: None
+    try:
+        made.set_result(loop := loop_of(given))
+        loop.work()
+    except SupersededError:
+        return 0
+    except CenoteError as error:
+        log.error("%s", error)
+        return 1
+    finally:
+        flush()
+    return 0
+
+
+def _hear_the_gateway(made: Future[WorkLoop]) -> None:
+    """A byte asks for room; the end of all is that of the gateway."""
+    while os.read(
+        0, 4096
+    ):  # not by sys.stdin, whose lock is held then, and which the end of this process takes
+        made.add_done_callback(lambda done: done.result().make_room())
+    os._exit(1)  # at once: whoever works on it next goes on from what is written down
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

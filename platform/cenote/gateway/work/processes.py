@@ -1,0 +1,196 @@
+"""Who works on teams and jobs, as a port; behind it, without Ray, a process of the gateway's for each at work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Protocol
+
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.work.process_unsafe import OrchestratorProcess, spawn
+from cenote.gateway.work.settings import OrchestratorSettings
+from cenote.gateway.work.worker_slots import WorkerSlots
+from cenote.gateway.work.workload import LOOK_EVERY, MAX_FAILURES, Workload, pause_after
+from cenote_security.errors import CenoteError
+from cenote_security.ids import TenantId
+
+log = logging.getLogger("cenote.orchestrators")
+
+
+class Orchestrators(Protocol):
+    """Of the works of one kind. Calls are thread-safe."""
+
+    def begin(self, address: str, authority: str) -> None:
+        """The gateway listens there. Takes up what former gateways have left."""
+
+    def ensure(self, work: str) -> None:
+        """Sees to it that somebody works on what there is to do. Does not wait for it."""
+
+    def settle(self, work: str, patience: float) -> None:
+        """Waits until nobody works any more on what has nothing to do."""
+
+    def close(self, *, orderly: bool = True) -> None:
+        """Ends all that work. Closing twice is fine.
+
+        orderly: not behind an error, such as for a port that is taken: a former gateway's works may go on still.
+        """
+
+
+class ProcessOrchestrators:
+    """A process per work that has something to do, started again when it was killed.
+
+    environment: names of variables that these processes find, besides what programs need to run.
+    """
+
+    def __init__(
+        self,
+        state: StateFolder,
+        works: Workload,
+        environment: Collection[str] = (),
+        places: WorkerSlots | None = None,
+        *,
+        otlp: str = "",
+        log_json: bool = False,
+    ) -> None:
+        """otlp: where their traces go, if anywhere. log_json: see set_up."""
+        self._state = state
+        self._otlp = otlp
+        self._log_json = log_json
+        self._works = works
+        self._places = WorkerSlots(works.share) if places is None else places
+        self._granted: dict[str, threading.Event] = {}
+        """Of those that wait for a place."""
+        self._environment = frozenset(environment)
+        self._where = ("", "")
+        self._lock = threading.Lock()
+        self._threads: dict[str, threading.Thread] = {}
+        self._processes: dict[str, OrchestratorProcess] = {}
+        self._closing = threading.Event()
+
+    def begin(self, address: str, authority: str) -> None:
+        self._where = address, authority
+        for work in self._works.at_work():
+            self.ensure(work)
+
+    def ensure(self, work: str) -> None:
+        with self._lock:
+            if work not in self._threads and not self._closing.is_set():
+                thread = threading.Thread(
+                    target=self._look_after, args=(work,), name=f"cenote-{work}", daemon=True
+                )
+                thread.start()
+                self._threads[work] = thread
+
+    def settle(self, work: str, patience: float) -> None:
+        with self._lock:
+            thread = self._threads.get(work)
+        if thread is not None:
+            thread.join(patience)
+
+    def process(self, work: str) -> int:
+        """The number of the process that works on it; 0 for none."""
+        with self._lock:
+            process = self._processes.get(work)
+        return 0 if process is None else process.pid
+
+    def close(self, *, orderly: bool = True) -> None:  # noqa: ARG002  (its processes end with this one anyway)
+        with self._lock:
+            self._closing.set()
+            processes, threads = list(self._processes.values()), list(self._threads.values())
+        for process in processes:
+            process.kill()
+        for thread in threads:
+            thread.join()
+
+    def _look_after(self, work: str) -> None:
+        try:
+            while not self._closing.is_set() and not self._to_its_end(work):
+                self._closing.wait(LOOK_EVERY)
+        except Exception as error:  # whatever it has to do next tries again
+            log.error("%s cannot be worked on: %s", work, error, exc_info=not isinstance(error, CenoteError))
+            with self._lock:
+                self._threads.pop(work, None)
+
+    def _to_its_end(self, work: str) -> bool:
+        """False where the database went away before, or the machine had no room for a process: nothing else would
+        have this work taken up again.
+        """
+        try:
+            tenant = self._works.tenant(work)
+            while self._has_work(work):
+                with self._place(work, tenant):
+                    self._work(work)
+        except (DatabaseUnavailableError, OSError) as error:
+            log.error("%s waits: %s", work, error)
+            return False
+        return True
+
+    @contextmanager
+    def _place(self, work: str, tenant: TenantId) -> Iterator[None]:
+        with self._lock:
+            granted = self._granted[work] = threading.Event()
+            self._tell(self._places.ask(work, tenant))
+        granted.wait()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tell(self._places.leave(work))
+
+    def _tell(self, works: Iterable[str]) -> None:
+        for work in works:
+            self._granted.pop(work).set()
+
+    def _has_work(self, work: str) -> bool:
+        """Once it has not, the next `ensure` starts anew."""
+        with self._lock:
+            if not self._closing.is_set() and self._works.is_open(work):
+                return True
+            self._threads.pop(work, None)
+            return False
+
+    def _work(self, work: str) -> None:
+        """Until there is nothing to do, nobody gets any further, or others are to have the place."""
+        failures, before = 0, self._works.progress(work)
+        while self._works.is_open(work) and not self._closing.wait(pause_after(failures)):
+            if self._run_process(work) or (failures and self._overstays(work)):
+                return
+            now = self._works.progress(work)
+            failures, before = (failures + 1 if now == before else 0), now
+            if failures == MAX_FAILURES:
+                reason = (
+                    f"{MAX_FAILURES} processes ended without getting any further; the platform's log says why"
+                )
+                self._works.stuck(work, reason)
+
+    def _overstays(self, work: str) -> bool:
+        with self._lock:
+            return self._works.can_make_room and self._places.overstaying == work
+
+    def _run_process(self, work: str) -> bool:
+        """To its end. Whether it was told to make room."""
+        address, authority = self._where
+        settings = OrchestratorSettings(
+            state=self._state,
+            kind=self._works.kind,
+            work=work,
+            address=address,
+            authority=authority,
+            otlp=self._otlp,
+            log_json=self._log_json,
+        )
+        with self._lock:
+            if self._closing.is_set():
+                return False
+            process = self._processes[work] = spawn(settings.to_json(), self._state.log, self._environment)
+        told = False
+        while not process.wait(LOOK_EVERY):
+            if not told and self._overstays(work):
+                process.make_room()
+                told = True
+        with self._lock, suppress(KeyError):
+            del self._processes[work]
+        return told

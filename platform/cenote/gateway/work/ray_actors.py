@@ -1,0 +1,277 @@
+"""Teams and jobs worked on by Ray actors: one per work that has something to do, started again by Ray when it was
+killed.
+
+No code of a user or a model runs in these processes: they are clients of runtimes, and speak to models.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import ray
+from ray.exceptions import RayError
+
+from cenote.doors.otlp import export_to
+from cenote.gateway.errors import DatabaseUnavailableError
+from cenote.gateway.store.database import Database, database_place
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.work.process_unsafe import environment
+from cenote.gateway.work.settings import OrchestratorSettings, WorkLoop, loop_of
+from cenote.gateway.work.worker_slots import WorkerSlots
+from cenote.gateway.work.workload import (
+    LOOK_EVERY,
+    MAX_FAILURES,
+    SupersededError,
+    Workload,
+    pause_after,
+    works_of,
+)
+from cenote_security.errors import CenoteError, UnknownEntryError
+from cenote_worker.node.node import HostGone
+from cenote_worker.node.ray.actor_calls import answer, here
+from cenote_worker.node.state_log import StateLog
+
+log = logging.getLogger("cenote.orchestrators")
+
+MAX_RESTARTS: Final = 100
+"""Of one actor's life, which ends when its work is done: what kills so many is no accident."""
+
+SWEEP_EVERY: Final = 2.0
+"""Seconds between two looks for actors with nothing to do; one costs some hundred megabytes."""
+
+
+class OrchestratorActor:
+    """A WorkLoop as a Ray actor. It works from its constructor on: that is all that Ray runs again."""
+
+    def __init__(self, settings: str, allowed: tuple[str, ...]) -> None:
+        kept = environment(allowed)
+        for name in set(os.environ) - set(kept):
+            if not name.startswith("RAY_"):
+                del os.environ[name]
+        os.environ.update(kept)
+        self._settings = OrchestratorSettings.from_json(settings)
+        if self._settings.otlp:
+            export_to(self._settings.otlp, "cenote")  # Ray ends this process at once: what is left is lost
+        self._loop: WorkLoop | None = None
+        self._woken = threading.Event()
+        self._idle = threading.Event()
+        self._woken.set()
+        threading.Thread(target=self._work, name="cenote-work", daemon=True).start()
+
+    def wake(self) -> None:
+        """There is something to do."""
+        self._idle.clear()
+        self._woken.set()
+
+    def settle(self, patience: float) -> bool:
+        """Waits until there is nothing to do. False when it takes too long."""
+        return self._idle.wait(patience)
+
+    def make_room(self) -> None:
+        """See WorkLoop. `settle` says when it has."""
+        if self._loop is not None:
+            self._loop.make_room()
+
+    def _work(self) -> None:
+        failures = 0
+        while self._woken.wait():
+            self._woken.clear()
+            try:
+                self._work_once()
+                failures = 0
+            except SupersededError:
+                pass
+            except DatabaseUnavailableError as error:  # which says nothing of the work
+                log.error("%s waits: %s", self._settings.work, error)
+                time.sleep(LOOK_EVERY)
+                self._woken.set()
+            except Exception as error:  # a process would end of it, and be started again
+                failures += 1
+                known = isinstance(error, CenoteError)
+                log.error("%s cannot be worked on: %s", self._settings.work, error, exc_info=not known)
+                self._again(failures)
+            if not self._woken.is_set():
+                self._idle.set()
+
+    def _work_once(self) -> None:
+        with Database(database_place(self._settings.state)) as database:
+            is_open = works_of(self._settings.kind, database).is_open(self._settings.work)
+        if is_open:
+            self._loop = loop_of(self._settings)
+            self._loop.work()
+
+    def _again(self, failures: int) -> None:
+        if failures == MAX_FAILURES:
+            reason = f"{failures} tries did not get any further; the log of the cluster says why"
+            try:
+                with Database(database_place(self._settings.state)) as database:
+                    works_of(self._settings.kind, database).stuck(self._settings.work, reason)
+            except (CenoteError, OSError) as error:
+                log.error(
+                    "%s is tried on: it could not be noted that it is stuck: %s", self._settings.work, error
+                )
+        time.sleep(pause_after(failures))
+        self._woken.set()
+
+
+class RayOrchestrators:
+    """See Orchestrators. On the gateway's machine, where the store and the secrets are."""
+
+    def __init__(
+        self,
+        state: StateFolder,
+        works: Workload,
+        allowed: Collection[str] = (),
+        places: WorkerSlots | None = None,
+        otlp: str = "",
+    ) -> None:
+        """otlp: where their traces go, if anywhere."""
+        self._state = state
+        self._otlp = otlp
+        self._works = works
+        self._prefix = f"{works.kind}/"
+        self._allowed = tuple(allowed)
+        self._where = ("", "")
+        self._lock = threading.Lock()
+        self._actors: dict[str, Any] = {}
+        self._places = WorkerSlots(works.share) if places is None else places
+        self._leaving: set[str] = set()
+        """Those that were asked to make room."""
+        self._closing = threading.Event()
+        self._sweeps = StateLog(log, f"{works.kind}s that are worked on could not be looked after")
+        self._beginnings = StateLog(log, f"work on a {works.kind} could not be begun")
+        self._sweeper = threading.Thread(target=self._sweep, name=f"cenote-{works.kind}s", daemon=True)
+
+    def begin(self, address: str, authority: str) -> None:
+        self._where = address, authority
+        self._adopt()
+        self._sweeper.start()
+        for work in self._works.at_work():
+            self.ensure(work)
+
+    def ensure(self, work: str) -> None:
+        with self._lock:
+            if work in self._actors:
+                self._actors[work].wake.remote()
+            else:
+                self._begin(self._places.ask(work, self._works.tenant(work)))
+
+    def _begin(self, works: Sequence[str]) -> None:
+        """Of those that have a place. Raises nothing: the next look begins what could not be begun."""
+        for work in works:
+            try:
+                if work not in self._actors:
+                    self._actors[work] = self._actor(work)
+                self._actors[work].wake.remote()
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away)
+                self._beginnings.failed(error, expected=isinstance(error, CenoteError | RayError))
+            else:
+                self._beginnings.worked()
+
+    def settle(self, work: str, patience: float) -> None:
+        with self._lock:
+            actor = self._actors.pop(work, None)
+            self._give_up_place(work)
+        if actor is not None:
+            try:
+                answer(actor.settle.remote(patience), patience)
+            except (HostGone, CenoteError) as error:
+                log.warning("%s is ended at its work: %s", work, error)
+            ray.kill(actor)
+
+    def close(self, *, orderly: bool = True) -> None:
+        with self._lock:
+            self._closing.set()
+            actors, self._actors = list(self._actors.values()), {}
+        for actor in actors if orderly else ():
+            ray.kill(actor)
+        if self._sweeper.is_alive():
+            self._sweeper.join()
+
+    def _adopt(self) -> None:
+        """Actors that a former gateway has started: one whose work came to its end without a gateway is idle now; one
+        whose work it was deleting has nobody who would end it.
+        """
+        for name in ray.util.list_named_actors():
+            if name.startswith(self._prefix):
+                work = name.removeprefix(self._prefix)
+                with suppress(ValueError):  # it has ended just now
+                    actor = ray.get_actor(name)
+                    if self._knows(work):
+                        self._actors[work] = actor
+                        self._places.ask(work, self._works.tenant(work))
+                    else:
+                        ray.kill(actor)
+
+    def _knows(self, work: str) -> bool:
+        try:
+            self._works.tenant(work)
+        except UnknownEntryError:
+            return False
+        return True
+
+    def _actor(self, work: str) -> Any:
+        address, authority = self._where
+        settings = OrchestratorSettings(
+            state=self._state,
+            kind=self._works.kind,
+            work=work,
+            address=address,
+            authority=authority,
+            otlp=self._otlp,
+        )
+        return (
+            ray.remote(OrchestratorActor)
+            .options(
+                name=self._prefix + work,
+                lifetime="detached",
+                get_if_exists=True,
+                num_cpus=0,
+                max_restarts=MAX_RESTARTS,
+                max_concurrency=4,
+                scheduling_strategy=here(),
+            )
+            .remote(settings.to_json(), self._allowed)
+        )
+
+    def _sweep(self) -> None:
+        while not self._closing.wait(SWEEP_EVERY):
+            try:
+                self._dismiss_idle()
+            except Exception as error:  # noqa: BLE001  (whatever Ray raises while its head is away: the next look may do better)
+                self._sweeps.failed(error, expected=isinstance(error, CenoteError | RayError))
+            else:
+                self._sweeps.worked()
+
+    def _dismiss_idle(self) -> None:
+        with self._lock:
+            if self._works.can_make_room and (overstaying := self._places.overstaying) in self._actors:
+                self._leaving.add(overstaying)
+                self._actors[overstaying].make_room.remote()
+            for work in list(self._actors):
+                if not self._works.is_open(work) or (work in self._leaving and self._has_left(work)):
+                    ray.kill(self._actors[work])
+                    del self._actors[work]
+                    self._give_up_place(work)
+            self._begin([work for work in self._places.holders if work not in self._actors])
+            # Those that made room, and those of which the database, when away, could not be asked.
+            for work in self._works.at_work():
+                if work not in self._places:
+                    self._begin(self._places.ask(work, self._works.tenant(work)))
+
+    def _has_left(self, work: str) -> bool:
+        try:
+            return bool(answer(self._actors[work].settle.remote(0.0), SWEEP_EVERY))
+        except HostGone:  # it is started again
+            return False
+
+    def _give_up_place(self, work: str) -> None:
+        self._leaving.discard(work)
+        if not self._closing.is_set():
+            self._begin(self._places.leave(work))

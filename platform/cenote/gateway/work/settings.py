@@ -1,0 +1,118 @@
+"""What a process that works on a team or a job is given: settings, secrets in files, the loop to run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Protocol
+
+from cenote.gateway.store.state_folder import StateFolder
+from cenote.gateway.work.workload import Kind
+from cenote_security.auth.secret_files import read_secret_file, replace_file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrchestratorSettings:
+    """work: the id of a team, or of a job. address, authority: of the platform's gateway, see Destination.
+
+    state: the platform's folder. otlp: where traces go, if anywhere. log_json: see set_up. No secret is in it.
+    """
+
+    state: StateFolder
+    kind: Kind
+    work: str
+    address: str
+    authority: str = ""
+    otlp: str = ""
+    log_json: bool = False
+
+    def to_json(self) -> str:
+        return json.dumps(
+            {
+                "state": str(self.state.path),
+                "kind": self.kind,
+                "work": self.work,
+                "address": self.address,
+                "authority": self.authority,
+                "otlp": self.otlp,
+                "log_json": self.log_json,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> OrchestratorSettings:
+        """What `to_json` wrote."""
+        given = json.loads(text)
+        return cls(
+            state=StateFolder(path=Path(given["state"])),
+            kind=given["kind"],
+            work=given["work"],
+            address=given["address"],
+            authority=given["authority"],
+            # What Ray starts again may have been told by an earlier version.
+            otlp=given.get("otlp", ""),
+            log_json=given.get("log_json", False),
+        )
+
+
+class WorkSecrets:
+    """folder: of one work. Raises SecretFileError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def make(self, token: str) -> None:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(self._token, token.encode())
+        self.keep({})
+
+    def keep(self, secrets: Mapping[str, str]) -> None:
+        """Instead of those that were there."""
+        replace_file(self._secrets, json.dumps(dict(secrets)).encode())
+
+    def token(self) -> str:
+        return read_secret_file(self._token).decode()
+
+    def secrets(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads(read_secret_file(self._secrets))
+        return found
+
+    def drop_token(self) -> None:
+        """It is good for nothing any more. The secrets stay, for work that is taken up again."""
+        self._token.unlink(missing_ok=True)
+
+    def replace_token(self, token: str) -> None:
+        replace_file(self._token, token.encode())
+
+    def remove(self) -> None:
+        rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _token(self) -> Path:
+        return self._folder / "token"
+
+    @property
+    def _secrets(self) -> Path:
+        return self._folder / "secrets"
+
+
+class WorkLoop(Protocol):
+    def work(self) -> None:
+        """Until there is nothing more to do. Raises SupersededError, DatabaseUnavailableError."""
+
+    def make_room(self) -> None:
+        """Has `work` end soon, in the middle, if it can. From any thread."""
+
+
+def loop_of(settings: OrchestratorSettings) -> WorkLoop:
+    """Loads what a kind takes, and nothing of the others."""
+    if settings.kind == "team":
+        from cenote.gateway.teams.orchestrator import Orchestrator
+
+        return Orchestrator(settings)
+    from cenote.gateway.jobs.runner import JobRunner
+
+    return JobRunner(settings)

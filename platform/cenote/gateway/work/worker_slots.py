@@ -1,0 +1,105 @@
+"""Places at being worked on, of which there are a few: handed out in fair turns, and left to others after a while.
+
+A process takes some hundred megabytes, and a job may take days. Not for use from several threads at once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cenote.gateway.values.fair_queue import FairQueue
+from cenote_security.ids import TenantId
+
+SLICE: Final = 60.0
+"""Seconds after which a work that can be put off makes room for one that waits."""
+
+_BACKLOG: Final = 1_000_000
+"""How many may wait is bounded where they are made."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLimits:
+    """at_once: works that have a place, of all tenants. of_one_tenant: of them."""
+
+    at_once: int
+    of_one_tenant: int
+
+
+PROCESS: Final = 150 * 2**20
+"""Bytes of memory of one process at work, with some to spare."""
+
+_ALWAYS: Final = 16
+"""Works of one kind at once on machines that have the memory for it."""
+
+_MOST: Final = 512
+
+
+def share_of(memory: int, tenants: int) -> SlotLimits:
+    """What works of one kind may have of the gateway's machine, or of the container that the gateway is in.
+
+    There are two kinds, teams and jobs. Together they take at most three quarters of a small memory, such as that of
+    a pod without any jail in it, and a quarter of a large one. memory: bytes. tenants: for how many tenants at once
+    there is always room.
+    """
+    fits = memory * 3 // 4 // 2 // PROCESS
+    at_once = max(min(_ALWAYS, fits), min(memory // 4 // 2 // PROCESS, _MOST), 1)
+    return SlotLimits(at_once=at_once, of_one_tenant=max(at_once // tenants, min(at_once, 2)))
+
+
+class WorkerSlots:
+    """Of the works of one kind, by id."""
+
+    def __init__(
+        self, share: SlotLimits, *, slice: float = SLICE, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._queue: FairQueue[str] = FairQueue(share.at_once, backlog=_BACKLOG)
+        self._of_one = share.of_one_tenant
+        self._slice = slice
+        self._clock = clock
+        self._since: dict[str, float] = {}
+        self._waiting: set[str] = set()
+
+    def __contains__(self, work: str) -> bool:
+        """Whether it has a place, or waits for one."""
+        return work in self._since or work in self._waiting
+
+    @property
+    def holders(self) -> list[str]:
+        """Those that have one."""
+        return list(self._since)
+
+    def ask(self, work: str, tenant: TenantId) -> list[str]:
+        """Wants a place, unless it has one or waits for it. Gives all that have one from now on."""
+        if work not in self:
+            self._queue.submit(work, tenant, at_once=self._of_one)
+            self._waiting.add(work)
+        return self._started()
+
+    def leave(self, work: str) -> list[str]:
+        """Needs none any more, or not now. Gives all that have one from now on."""
+        since = self._since.pop(work, None)
+        if since is not None:
+            self._queue.finish(work, self._clock() - since)
+        else:
+            self._waiting.discard(work)
+            self._queue.withdraw(work)
+        return self._started()
+
+    @property
+    def overstaying(self) -> str | None:
+        """Which one should make room now: that which has been here for longest; None where nobody waits for it."""
+        if not self._waiting or not self._since:
+            return None
+        work, since = min(self._since.items(), key=lambda entry: entry[1])
+        return work if self._clock() - since >= self._slice else None
+
+    def _started(self) -> list[str]:
+        started = self._queue.start()
+        now = self._clock()
+        for work in started:
+            self._waiting.discard(work)
+            self._since[work] = now
+        return started

@@ -1,0 +1,1 @@
+"""Applying plans, and checking what came of them."""

@@ -1,0 +1,1 @@
+"""Changes of a history, as data."""

@@ -1,0 +1,1 @@
+"""What a patch has run again: the plan, and the replay that it foretells."""

@@ -1,0 +1,1 @@
+"""Questions about a history that change nothing."""

@@ -1,0 +1,1 @@
+"""Programs that compute one value again: the part of a history that it depends on."""

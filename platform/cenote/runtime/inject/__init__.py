@@ -1,0 +1,1 @@
+"""What goes into a namespace: values, classes, functions that stay in this process."""

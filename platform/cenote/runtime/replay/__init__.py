@@ -1,0 +1,1 @@
+"""A runtime as patches, builds, slices and audits run code in it again."""

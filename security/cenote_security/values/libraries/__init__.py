@@ -1,0 +1,1 @@
+"""Values of optional libraries, one file for each library."""

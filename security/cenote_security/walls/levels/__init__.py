@@ -1,0 +1,1 @@
+"""The isolation levels, one file for each, and what only levels use."""

@@ -1,0 +1,80 @@
+"""The rules of the source tree that are counted: few files with a subject each, names that are unique, usual words.
+
+`python scripts/source_figures.py` prints the figures. An exception is one of a list with its reason; a number here
+may only be lowered.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SMALL_ON_PURPOSE = {
+    "one of several commands": ("cenote.cli.local", "cenote.cli.platform"),
+    "one of several providers": ("cenote.models.litellm_model", "cenote.models.scripted"),
+    "one of several levels": ("cenote_security.walls.levels",),
+    "one of several databases": ("cenote.gateway.store.sqlite",),
+    "what knows one library": ("cenote_security.values.libraries", "cenote_worker.jail.libraries"),
+    "a name that users import": ("cenote.cave_agent", "cenote.plans", "cenote.environments"),
+    "pure, with an importer that does I/O": (
+        "cenote.agent.decide.patch",
+        "cenote.models.sse",
+        "cenote_security.walls.kernel.bpf",
+        "cenote_worker.egress.connection_rate",
+    ),
+    "opens or makes what is hostile, apart from what does not": (
+        "cenote.skills.injection_unsafe",
+        "cenote_worker.jail.state.stale_keys_unsafe",
+    ),
+    "loaded only where it is needed": ("cenote.doors.openapi",),
+}
+"""Modules under 120 lines with one importer, by prefix."""
+
+FRAGMENTS = 5
+TWICE = 26
+VAGUE = 58
+
+
+@pytest.fixture(scope="module")
+def figures() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("source_figures", ROOT / "scripts" / "source_figures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # for its dataclass
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def sources(figures: ModuleType) -> Any:
+    return figures.Sources()
+
+
+def test_a_folder_is_taken_in_at_a_glance(figures: ModuleType, sources: Any) -> None:
+    """At most 15 modules beside its `__init__`; what has more has several subjects."""
+    assert {} == {folder: n for folder, n in sources.folders().items() if n > figures.FULL}
+
+
+def test_a_small_module_has_several_importers(sources: Any) -> None:
+    """Or it is part of its importer, or one of a kind that is listed above."""
+    allowed = tuple(prefix for prefixes in SMALL_ON_PURPOSE.values() for prefix in prefixes)
+    found = [name for name in sources.fragments() if not name.startswith(allowed)]
+    assert len(found) <= FRAGMENTS, found
+
+
+def test_a_class_has_a_name_of_its_own(sources: Any) -> None:
+    """So that a search finds it. Names of other libraries in `cave_agent` and `rl` are theirs."""
+    assert len(sources.twice()) <= TWICE, sources.twice()
+
+
+def test_a_text_names_the_role(sources: Any) -> None:
+    """A caller, an owner, a client: not `whoever`, `nobody`, `somebody`."""
+    assert sources.vague() <= VAGUE

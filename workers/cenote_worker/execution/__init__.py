@@ -1,0 +1,1 @@
+"""What one execution gives and leaves: results, traces, transcripts, and their messages."""

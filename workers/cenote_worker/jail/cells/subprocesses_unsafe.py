@@ -1,0 +1,184 @@
+"""Processes that cells start: commands of a shell (`!ls`, `%%bash`) and `multiprocessing`.
+
+A process of the start methods spawn and forkserver imports what it is sent. Functions and classes of cells are in no
+file that it could import, so they are sent by value. A pool whose worker has died waits in plain Python for ever for
+what that worker had taken; here its calls fail.
+"""
+
+from __future__ import annotations
+
+import codecs
+import os
+import re
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
+
+import cloudpickle
+
+from cenote_worker.jail.rendering.bounded_text import bounded_str
+from cenote_worker.process.pristine import BUILTINS
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+
+__builtins__ = BUILTINS
+
+_CHUNK = 64 * 1024
+_REFERENCE = re.compile(r"(?<![\\$])\{([A-Za-z_]\w*)\}|(?<!\\)\$([A-Za-z_]\w*)")
+
+
+def expand(command: str, namespace: Mapping[str, object]) -> str:
+    """Puts values in for `{name}` and `$name` where the namespace has that name; the rest is the shell's."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        return bounded_str(namespace[name], 100_000) if name in namespace else match[0]
+
+    return _REFERENCE.sub(value, command)
+
+
+def run_shell(command: str, shell: str = "sh") -> int:
+    """Runs a command and prints its output as it comes, stderr included. Returns the exit status.
+
+    A command that ends in `&` is left running in the background.
+    """
+    if command.rstrip().endswith("&") and not command.rstrip().endswith("&&"):
+        _start(command, shell, piped=False)
+        return 0
+    process = _start(command, shell, piped=True)
+    _follow(process)
+    return process.returncode
+
+
+def run_program(program: str, arguments: list[str], source: str) -> tuple[int, str, str]:
+    """Runs a program that reads its source from stdin. Gives the exit status and what it wrote, both streams."""
+    import subprocess
+
+    done = subprocess.run(
+        [program, *arguments],
+        input=source.encode("utf-8", "surrogateescape"),
+        capture_output=True,
+        check=False,
+    )
+    out, err = (text.decode("utf-8", "backslashreplace") for text in (done.stdout, done.stderr))
+    return done.returncode, out, err
+
+
+def shell_lines(command: str) -> list[str]:
+    """The lines that a command prints. Raises CalledProcessError when it fails."""
+    import subprocess
+
+    done = subprocess.run(["sh", "-c", command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True)
+    return done.stdout.decode("utf-8", "backslashreplace").splitlines()
+
+
+def _start(command: str, shell: str, *, piped: bool) -> Popen[bytes]:
+    import subprocess  # 10 ms, and few cells start a process
+
+    sys.stdout.flush()
+    return subprocess.Popen(
+        [shell, "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE if piped else None,
+        stderr=subprocess.STDOUT if piped else None,
+        start_new_session=True,  # so that an interrupt can end what the command has started
+    )
+
+
+def _follow(process: Popen[bytes]) -> None:
+    assert process.stdout is not None
+    decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+    try:
+        while data := os.read(process.stdout.fileno(), _CHUNK):
+            sys.stdout.write(decoder.decode(data))
+        process.wait()
+    except BaseException:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        raise
+    finally:
+        process.stdout.close()
+
+
+_FRESH: Final = ("spawn", "forkserver")
+_MAIN: Final = "__main__"
+_modules = sys.modules
+
+
+def send_definitions(reduction: Any) -> None:
+    """Sets `multiprocessing.reduction`."""
+    reduction.ForkingPickler.reducer_override = _reduced
+
+
+def fail_with_workers(pools: Any) -> None:
+    """Sets `multiprocessing.pool`."""
+    handle = pools.Pool.__dict__["_handle_workers"].__func__
+    join = pools.Pool._join_exited_workers
+    waiting: dict[int, MutableMapping[int, Any]] = {}
+
+    def handle_workers(cls: Any, cache: Any, taskqueue: Any, ctx: Any, process: Any, count: int, pool: Any,
+                       *rest: Any) -> None:  # fmt: skip
+        waiting[id(pool)] = cache
+        try:
+            handle(cls, cache, taskqueue, ctx, process, count, pool, *rest)
+        finally:
+            del waiting[id(pool)]
+
+    def join_exited_workers(pool: list[Any]) -> Any:
+        before = list(pool)
+        joined = join(pool)
+        failed = [worker.exitcode for worker in before if worker not in pool and worker.exitcode]
+        if failed and (cache := waiting.get(id(pool))):
+            _fail(cache.values(), _modules["multiprocessing"].ProcessError(_told(failed[0])))
+        return joined
+
+    pools.Pool._handle_workers = classmethod(handle_workers)
+    pools.Pool._join_exited_workers = staticmethod(join_exited_workers)
+
+
+def _told(exitcode: int) -> str:
+    how = f"was ended by signal {-exitcode}" if exitcode < 0 else f"ended with status {exitcode}"
+    return (
+        f"a worker process of the pool {how}, and what it had taken is lost; stderr says why, if it raised. "
+        "Use one process to find the cause"
+    )
+
+
+def _fail(results: Iterable[Any], error: Exception) -> None:
+    """Of every call that waits: which of them the worker had taken is not known."""
+    for result in list(results):
+        if hasattr(result, "_number_left"):
+            result._number_left = 1  # it is over with this, not when all its parts are
+        result._set(getattr(result, "_index", 0), (False, error))
+
+
+def restored(data: bytes) -> object:
+    """In the other process: a definition. Classes get their names there, by which what is sent back is found."""
+    found: Any = cloudpickle.loads(data)
+    names = vars(_modules[_MAIN])
+    for each in [found, *getattr(found, "__globals__", {}).values()]:
+        if isinstance(each, type) and each.__module__ == _MAIN:
+            names.setdefault(each.__qualname__, each)
+    return found
+
+
+def _reduced(_pickler: object, obj: Any) -> Any:
+    if not isinstance(obj, (types.FunctionType, type)) or getattr(obj, "__module__", None) != _MAIN:
+        return NotImplemented
+    if not _goes_to_a_fresh_process():
+        return NotImplemented
+    restore: Callable[[bytes], object] = restored
+    return restore, (cloudpickle.dumps(obj),)
+
+
+def _goes_to_a_fresh_process() -> bool:
+    """What is sent may go to any process that this one has started."""
+    being_started = _modules["multiprocessing.context"].get_spawning_popen()
+    if being_started is not None:
+        return getattr(being_started, "method", None) in _FRESH
+    children = list(_modules["multiprocessing.process"]._children)
+    return any(getattr(child, "_start_method", None) in _FRESH for child in children)

@@ -1,0 +1,70 @@
+"""What habit expects of a terminal, in a place that has none."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Never
+
+from cenote_worker.jail.rendering.bounded_text import bounded_str, shorten
+from cenote_worker.jail.rendering.signatures import class_text, is_record_class
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+NOBODY = "nobody can type here; assign the value to a variable, or ask for it in your reply"
+
+_HELP_CHARS = 6_000
+_NO_SUBJECT = object()
+_print = print
+_input = input
+_sys = sys
+_fstat = os.fstat
+
+
+class Input:
+    """Stands for `input`: reads what a program has put in the place of stdin since this was made.
+
+    Without that it fails at once, instead of waiting for a person who is not there.
+    """
+
+    def __init__(self) -> None:
+        self._stdin, self._file = sys.stdin, _file_of(0)
+
+    def __call__(self, prompt: object = "", /) -> str:
+        if _sys.stdin is not self._stdin or _file_of(0) != self._file:
+            return _input(prompt)
+        asked = bounded_str(prompt, 200).strip()
+        raise EOFError(f"input({asked!r}) cannot be answered: {NOBODY}" if asked else f"no input(): {NOBODY}")
+
+
+def _file_of(descriptor: int) -> tuple[int, int] | None:
+    try:
+        found = _fstat(descriptor)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def refuse_debugger(*_args: object, **_options: object) -> Never:
+    """Stands for `breakpoint`."""
+    raise RuntimeError("no breakpoint(): there is no terminal to debug from; print what you want to see")
+
+
+def leave_cell(code: object = None, /) -> Never:
+    """Stands for `exit` and `quit`, which would close stdin too. Ends the cell, not the runtime."""
+    raise SystemExit(code)
+
+
+def print_help(subject: object = _NO_SUBJECT, /) -> None:
+    """Stands for `help`: plain, bounded, never interactive."""
+    if subject is _NO_SUBJECT:
+        _print("help(x) prints the documentation of x")
+        return
+    if isinstance(subject, type) and is_record_class(subject):  # of a model pydoc tells 6,000 characters
+        _print(class_text(subject))
+        return
+    import pydoc  # 20 ms, and few cells ask for help
+
+    text = pydoc.render_doc(subject, "Help on %s", renderer=pydoc.plaintext)  # type: ignore[attr-defined]
+    _print(shorten(text, _HELP_CHARS))

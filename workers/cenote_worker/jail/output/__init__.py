@@ -1,0 +1,1 @@
+"""What a cell puts out: text, displayed objects, figures, within limits."""

@@ -1,0 +1,191 @@
+"""Several authors in one process: what each has to itself, what they share, and notices of each other's changes."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from contextvars import Context
+from dataclasses import dataclass
+from types import CodeType, ModuleType
+
+from cenote_worker.execution.results import Notice
+from cenote_worker.jail.cells.source import Cell
+from cenote_worker.jail.process.process_context import ProcessContext
+from cenote_worker.jail.rendering.variables import user_names
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+
+@dataclass(slots=True, kw_only=True)
+class AuthorNamespace:
+    """One author's place. The module is the common one, or the author's own.
+
+    Each module is called `__main__` and is that while its author has the turn, so that classes can be pickled and
+    `if __name__ == "__main__"` means what it says. futures: compiler flags of `from __future__` imports.
+    """
+
+    module: ModuleType
+    context: Context
+    surroundings: ProcessContext
+    futures: int = 0
+
+
+class AuthorNamespaces:
+    """Namespaces by author and by whether the namespace is the author's own; made when first asked for.
+
+    The authors trust each other: seats keep accidents apart. Code that wants to reach another's names can.
+    """
+
+    def __init__(self, module: ModuleType, context: Context) -> None:
+        self._begin = ProcessContext.here()
+        first = AuthorNamespace(module=module, context=context, surroundings=self._begin)
+        self._seats = {("", False): first}
+        self._common = module
+
+    def of(self, author: str, private: bool) -> AuthorNamespace:
+        seat = self._seats.get((author, private))
+        if seat is None:
+            module = ModuleType("__main__") if private else self._common
+            # An empty context: a copy would share what is in it, such as the decimal context, changed in place.
+            seat = AuthorNamespace(module=module, context=Context(), surroundings=self._begin)
+            self._seats[author, private] = seat
+        return seat
+
+    def private_authors(self) -> list[str]:
+        """Those whose own namespace has been made."""
+        return [author for author, private in self._seats if private]
+
+    def move(self, leaving: AuthorNamespace, coming: AuthorNamespace) -> list[str]:
+        """Keeps what surrounds one author and puts back what surrounds another. Gives notes for the latter."""
+        with suppress(Exception):
+            # Where a cell has ruined `os` or `sys`, its author will be back where they were before.
+            leaving.surroundings = ProcessContext.here()
+        try:
+            note = coming.surroundings.restore(self._begin.directory or "/")
+        except OSError as error:
+            note = f"the working directory cannot be put back: {error.strerror}"
+        return [note] if note else []
+
+
+_SHOWN = 50
+
+
+class Shared:
+    """Names that all authors of this runtime see: `shared.df = ...`, `shared.df`, `del shared.df`."""
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        # Attributes are the names themselves, as in a module: reading one costs what any attribute does.
+        self.__dict__ = namespace
+
+    def __repr__(self) -> str:
+        names = user_names(vars(self))
+        more = f", ... {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        return f"<shared names: {', '.join(names[:_SHOWN]) or 'none'}{more}>"
+
+
+def offer_shared_names(namespace: dict[str, object]) -> None:
+    """Makes `shared` known to all code, as a builtin: it is nobody's variable, and a user may have the name."""
+    builtins.shared = Shared(namespace)  # type: ignore[attr-defined]
+
+
+def shared_names() -> Mapping[str, object]:
+    """What `shared` has; nothing before it is offered, or when a cell has put something else in its place."""
+    shared = vars(builtins).get("shared")
+    return vars(shared) if type(shared) is Shared else {}
+
+
+MAX_NOTICES = 20
+"""Told at once; the rest are told with the next cells."""
+
+_PLAIN = frozenset((int, float, complex, str, bytes))
+_PLAIN_SIZE = 1_000
+"""Bytes. A plain value below is kept until the next look: a new one at its address would pass for the old one."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """The latest rebinding of a name. number: they are counted over all names."""
+
+    number: int
+    author: str
+    step: int
+    deleted: bool
+
+
+class Rebindings:
+    """Compares bindings by identity after each turn: a value that was changed in place does not show.
+
+    A turn costs time by the number of names (0.2 µs each), so there is no such object until a second author comes.
+    """
+
+    def __init__(self, namespace: dict[str, object]) -> None:
+        """Made before the second author's first turn: everything there is the first one's."""
+        self._namespace = namespace
+        self._ids: dict[str, int] = {}
+        self._kept: dict[str, object] = {}
+        self._changes: dict[str, _Change] = {}
+        """The latest of each name, in the order in which they came."""
+        self._number = 0
+        self._rebound()
+        self._known = {"": set(self._ids)}
+        """The names that each author has bound or used."""
+        self._told = {"": 0}
+        """The number of the last change that each author may have heard of."""
+
+    def news(self, author: str) -> tuple[Notice, ...]:
+        """What others did to names that the author has bound or used, each told once, the earliest first."""
+        known, told = self._known.get(author, set()), self._told.get(author, 0)
+        news: list[tuple[str, _Change]] = []
+        for name, change in reversed(self._changes.items()):
+            if change.number <= told:
+                break
+            if change.author != author and name in known:
+                news.append((name, change))
+        news.reverse()
+        self._told[author] = self._number if len(news) <= MAX_NOTICES else news[MAX_NOTICES - 1][1].number
+        return tuple(
+            Notice(name=name, author=change.author, step=change.step, deleted=change.deleted)
+            for name, change in news[:MAX_NOTICES]
+        )
+
+    def settle(self, author: str, step: int, used: Iterable[str] = ()) -> None:
+        """The author's turn has ended. step: 0 when it was no cell. used: names that its code speaks of."""
+        known = self._known.setdefault(author, set())
+        for name in self._rebound():
+            self._number += 1
+            self._changes.pop(name, None)
+            self._changes[name] = _Change(self._number, author, step, name not in self._ids)
+            known.add(name)
+        known.update(name for name in used if name in self._ids)
+
+    def _rebound(self) -> list[str]:
+        """Names that are bound otherwise than when this was asked last, or not any more."""
+        now = self._namespace.copy()
+        # Hash and equality of other keys would be the cell's code.
+        if any(kind is not str for kind in set(map(type, now))):
+            now = {name: value for name, value in now.items() if type(name) is str}
+        before, self._ids = self._ids, dict(zip(now, map(id, now.values()), strict=True))
+        changed = [name for name, identity in self._ids.items() if before.get(name) != identity]
+        changed += [name for name in before if name not in self._ids]
+        for name in changed:
+            self._keep(name, now.get(name))
+        return [name for name in changed if name[:1] != "_"]
+
+    def _keep(self, name: str, value: object) -> None:
+        if type(value) in _PLAIN and type(value).__sizeof__(value) < _PLAIN_SIZE:
+            self._kept[name] = value
+        else:
+            self._kept.pop(name, None)
+
+
+def names_in(cell: Cell) -> set[str]:
+    """The names that a cell's code speaks of, attributes and the bodies of its functions included."""
+    names: set[str] = set()
+    parts = [part for part in (cell.body, cell.last) if part is not None]
+    while parts:
+        code = parts.pop()
+        names.update(code.co_names)
+        parts.extend(constant for constant in code.co_consts if type(constant) is CodeType)
+    return names

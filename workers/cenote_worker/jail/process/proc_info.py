@@ -1,0 +1,286 @@
+"""What the kernel says of this process under `/proc/self`: what is mapped, which threads run, where open files stand.
+
+A thread's name says little: most pools keep the name of the program. But a thread that waits has the way back into
+its library on its stack, and the kernel says where that is (`/proc/self/task/<id>/syscall`). The first return
+address there that is not the C library's or the C++ runtime's belongs to whoever started the thread.
+
+A copy of the process shares each open file with the original, its position too: what one reads, the other will not
+see. A reader in the middle of a file would go on in the wrong place, and nothing would tell. So positions are
+remembered and put back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import resource
+import stat
+import struct
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.threads import TASKS, thread_count
+
+__builtins__ = BUILTINS
+
+_LINES = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) [0-9a-f]+ \S+ (\d+) *(.*)$", re.MULTILINE)
+
+_IS_SHARED = re.compile(rb"[0-9a-f]+-[0-9a-f]+ .w.s ").match
+"""Of a line: whether a forked copy has no version of its own of it. What one writes there, the other sees."""
+
+_QUERY = struct.Struct("=9Q4I2Q")
+"""`struct procmap_query` of <linux/fs.h>: size, flags, address; then of what was found start, end, flags, size of a
+page, offset, inode, two numbers of the device; and four members for names, which are not asked for."""
+
+_ASKED = struct.Struct("=3Q")
+_FOUND = struct.Struct("=3Q16xQ")
+"""The first members, and the ones behind them up to the inode."""
+
+_PROCMAP_QUERY = 0xC0686611
+_WRITABLE_OR_NEXT = 0x02 | 0x10
+_SHARED = 0x08
+"""What to look for: at this address, or the next one behind it. Of what is found the same bits tell what it is."""
+
+_ioctl = fcntl.ioctl
+
+_NO_FILES = b"[", b"/memfd:", b"/dev/zero", b"/SYSV"
+"""How memory is called that has an inode and lies in no folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """start, end: addresses, the latter not included. access: as in `/proc`, such as `rw-p`. file: or empty."""
+
+    start: int
+    end: int
+    access: str
+    inode: int
+    file: str
+
+    @property
+    def is_code(self) -> bool:
+        return self.access[2] == "x" and self.file.startswith("/")
+
+
+class MemoryMap:
+    """A picture of one moment. A process with many libraries has thousands of regions: few become objects."""
+
+    def __init__(self) -> None:
+        self._lines: list[tuple[bytes, bytes, bytes, bytes, bytes]] = []
+        with suppress(PermissionError), open("/proc/self/maps", "rb") as lines:  # closed at `landlock`
+            self._lines = _LINES.findall(lines.read())
+        self._starts = [int(line[0], 16) for line in self._lines]
+
+    def at(self, address: int) -> Region | None:
+        position = bisect_right(self._starts, address) - 1
+        if position < 0:
+            return None
+        region = _region(*self._lines[position])
+        return region if address < region.end else None
+
+    def files(self) -> tuple[frozenset[int], frozenset[str]] | None:
+        """Inodes and paths of files that are mapped; None where that is closed to the process."""
+        if not self._lines:
+            return None
+        named = [line for line in self._lines if line[4] and not line[4].startswith(_NO_FILES)]
+        return frozenset(int(line[3]) for line in named), frozenset(os.fsdecode(line[4]) for line in named)
+
+    def of_no_file(self) -> list[Region]:
+        """Private writable memory, with all that Python and libraries have allocated."""
+        return [_region(*line) for line in self._lines if line[2] == b"rw-p" and line[3] == b"0"]
+
+
+def shared_files() -> frozenset[int]:
+    """Inodes of files that this process may be writing to through memory; none where that is closed to it.
+
+    Asked before each copy. The kernel takes a millisecond to write all regions of a process with several hundred of
+    them as text, and a hundredth of that to look for such as these (since Linux 6.11).
+    """
+    with suppress(PermissionError), open("/proc/self/maps", "rb") as lines:
+        try:
+            return frozenset(found[3] for found in _found(lines.fileno(), _WRITABLE_OR_NEXT | _SHARED))
+        except OSError:  # the kernel cannot look by itself; or gVisor's
+            return frozenset(int(line.split(None, 5)[4]) for line in lines if _IS_SHARED(line))
+    return frozenset()
+
+
+def private_memory(maps: int) -> Iterator[range]:
+    """Addresses of private writable memory that belongs to no file. maps: descriptor of a process's `maps`.
+
+    Raises OSError where the kernel cannot look by itself.
+    """
+    for start, end, flags, inode in _found(maps, _WRITABLE_OR_NEXT):
+        if not (flags & _SHARED or inode):
+            yield range(start, end)
+
+
+def _found(maps: int, wanted: int) -> Iterator[tuple[int, int, int, int]]:
+    """Start, end, flags and inode of each region that is wanted. Raises OSError."""
+    address, query = 0, bytearray(_QUERY.size)
+    while True:
+        _ASKED.pack_into(query, 0, _QUERY.size, wanted, address)
+        try:
+            _ioctl(maps, _PROCMAP_QUERY, query)
+        except FileNotFoundError:  # there is none from there on
+            return
+        found = _FOUND.unpack_from(query, _ASKED.size)
+        address = found[1]
+        yield found
+
+
+def _region(start: bytes, end: bytes, access: bytes, inode: bytes, file: bytes) -> Region:
+    return Region(
+        start=int(start, 16),
+        end=int(end, 16),
+        access=access.decode("ascii"),
+        inode=int(inode),
+        file=os.fsdecode(file),
+    )
+
+
+_listdir = os.listdir
+
+_STACK_BYTES = 16 * 2**10
+"""What of a stack is looked at. A waiting pool thread is some hundred bytes deep."""
+
+_RUNTIMES = ("libc.so", "libc-", "libpthread", "libstdc++", "libgcc_s", "ld-linux", "libm.so")
+"""They run on behalf of somebody, whose address comes next. musl's is one file, called as its loader is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeThread:
+    """name: as the kernel has it. library: file name of the code that it runs; empty when that cannot be seen,
+    since it is running or has ended meanwhile.
+    """
+
+    id: int
+    name: str
+    library: str
+
+
+def other_threads(known: Collection[int] = ()) -> list[int]:
+    """The kernel's ids of all threads but the main one and those that are known.
+
+    Where the walls do not let a process list its own threads, as at `landlock`, it may still learn how many there
+    are: each unknown one has the id 0 then.
+    """
+    main = os.getpid()
+    try:
+        ids = map(int, _listdir(TASKS))
+    except PermissionError:
+        return [0] * (thread_count() - 1 - len(known))
+    return [id for id in ids if id != main and id not in known]
+
+
+def is_single_threaded() -> bool:
+    """Whether there is no thread but the one that asks. Cheaper than a list of them."""
+    return thread_count() == 1
+
+
+def native_threads(threads: Iterable[int], mapped: MemoryMap) -> list[NativeThread]:
+    return [NativeThread(id=id, name=_name(id), library=_library(id, mapped)) for id in threads]
+
+
+def _name(task: int) -> str:
+    return _read(task, "comm").decode(errors="replace").strip()
+
+
+def _library(task: int, mapped: MemoryMap) -> str:
+    words = _read(task, "syscall").split()
+    if len(words) < 3:  # it runs: there is no place where its stack would be quiet
+        return ""
+    for address in _stack(int(words[-2], 16), mapped):
+        region = mapped.at(address)
+        if region is not None and region.is_code:
+            name = region.file.rpartition("/")[2]
+            if not name.startswith(_RUNTIMES):
+                return name
+    return ""
+
+
+def _stack(pointer: int, mapped: MemoryMap) -> Iterator[int]:
+    """The words of a stack, from its innermost frame outwards. Read as a file: a bad address is an error then."""
+    region = mapped.at(pointer)
+    if region is None:
+        return
+    size = min(region.end - pointer, _STACK_BYTES) & ~7
+    with suppress(OSError), open("/proc/self/mem", "rb", buffering=0) as memory:
+        memory.seek(pointer)
+        for (word,) in struct.iter_unpack("@Q", (memory.read(size) or b"")[: size & ~7]):
+            yield word
+
+
+def _read(task: int, file: str) -> bytes:
+    """Empty when the thread has ended, and where the kernel has no such file, as gVisor's."""
+    with suppress(OSError), open(f"{TASKS}/{task}/{file}", "rb") as lines:
+        return lines.read()
+    return b""
+
+
+_FOLDER = "/proc/self/fd"
+_limits = resource.getrlimit
+_list_folder, _fstat, _lseek = os.listdir, os.fstat, os.lseek
+
+Positions = Mapping[int, "Position"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """file: device and inode, by which the file is known again. at: bytes from its beginning."""
+
+    file: tuple[int, int]
+    at: int
+
+
+def descriptors() -> Iterable[int]:
+    """The numbers of all open ones, and some that are not."""
+    try:
+        return map(int, _list_folder(_FOLDER))
+    except PermissionError:  # at `landlock`
+        return range(_limits(resource.RLIMIT_NOFILE)[0])
+
+
+def open_files() -> frozenset[tuple[int, int]]:
+    """Device and inode of all that is open."""
+    found = set[tuple[int, int]]()
+    for number in descriptors():
+        with suppress(OSError):
+            status = _fstat(number)
+            found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
+def file_positions() -> Positions:
+    """The positions of all regular files, by descriptor. To be called right before a fork."""
+    return {number: found for number in descriptors() if (found := _position(number))}
+
+
+def position(number: int, status: os.stat_result) -> Position:
+    """status: of a regular file or a folder that is open under this number. Raises OSError."""
+    return Position(file=(status.st_dev, status.st_ino), at=_lseek(number, 0, os.SEEK_CUR))
+
+
+def restore_positions(positions: Positions) -> list[int]:
+    """In a copy, when it is its turn. Gives the descriptors that are another file's by now, or nobody's."""
+    return [number for number, position in positions.items() if not _go_to(number, position)]
+
+
+def _position(number: int) -> Position | None:
+    with suppress(OSError):
+        status = _fstat(number)
+        if stat.S_ISREG(status.st_mode):
+            return position(number, status)
+    return None
+
+
+def _go_to(number: int, position: Position) -> bool:
+    with suppress(OSError):
+        status = _fstat(number)
+        if (status.st_dev, status.st_ino) == position.file:
+            _lseek(number, position.at, os.SEEK_SET)
+            return True
+    return False

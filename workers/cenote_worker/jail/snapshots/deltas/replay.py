@@ -1,0 +1,162 @@
+"""States that are told by the cells that lead there from the latest copy: cells that do the same whenever they run.
+
+A copy costs a fork, and the cells after it each page that they write to: milliseconds for a namespace with some
+libraries, often more than the cell. So none is made while the cells since the latest one can be run again in less
+time than copies would have taken by now. The process that goes on from such a state runs them, puts nothing out, and
+compares what they leave with what they left: what is another then is said. Where it cannot be compared, or may differ
+as far as the code shows, a copy is made as ever.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import xxhash
+
+from cenote_worker.execution.trace import ANYTHING, Location, StepTrace, key_of, kind_of
+from cenote_worker.jail.cells.cell_tracking import CellUses
+from cenote_worker.jail.snapshots.deltas.plain_values_unsafe import packed, unpacked
+from cenote_worker.jail.snapshots.protocol import MAX_BINDINGS
+from cenote_worker.jail.tracking.fingerprint import is_unique
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+MOST_CELLS: Final = 64
+"""Run again for one state."""
+
+PER_COPY: Final = 20.0
+"""How much longer cells may take, for which no copy is made, than a copy: it is a twentieth of them then."""
+
+COSTS: Final = 3.0
+"""What a copy takes in all, by what making it takes: what is written to behind it is copied, and it ends."""
+
+LONGEST: Final = 1.5
+"""Seconds of CPU time that cells may take which are run again after a crash: a busy machine makes no more copies."""
+
+LONGEST_WAIT: Final = 5.0
+"""Seconds that they may take by the clock, as when they sleep."""
+
+_MARK: Final = b"cells:"
+"""What such bindings begin with, as no others do."""
+
+_LIBRARIES: Final = frozenset(
+    (
+        "asyncio", "concurrent", "ctypes", "duckdb", "_duckdb", "fcntl", "gc", "multiprocessing", "mmap", "psutil",
+        "resource", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "_thread",
+        "tracemalloc", "weakref",
+    )
+)  # fmt: skip
+"""Of these a cell may have something that is nowhere in the namespace, or that depends on when it runs."""
+
+_WORDS: Final = frozenset(
+    ("id", "getrefcount", "getsizeof", "getppid", "getpgid", "getsid", "gettid", "input", "times")
+)
+"""What tells of this process alone."""
+
+_Left = list[tuple[Location, bytes]]
+
+_STATES: Final = frozenset(("name", "import", "hidden"))
+_OUTPUTS: Final = (1, 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayableCell:
+    """left: all that it has written, with digests of the versions. seconds: of CPU time. wait: by the clock."""
+
+    step: int
+    code: str
+    left: _Left
+    seconds: float
+    wait: float = 0.0
+
+
+def replayable(
+    trace: StepTrace | None, uses: CellUses, *, step: int, code: str, seconds: float, wait: float
+) -> ReplayableCell | None:
+    """None for a cell that may leave something else next time, or anything that cannot be compared.
+
+    trace: of a cell that has come to its end.
+    """
+    if trace is None or trace.opaque or trace.unrepeatable or trace.unseen or ANYTHING in trace.reads:
+        return None
+    if not (uses.libraries.isdisjoint(_LIBRARIES) and uses.words.isdisjoint(_WORDS)) or seconds > LONGEST:
+        return None
+    if any(kind_of(each) not in _STATES or is_unique(version) for each, version in trace.writes.items()):
+        return None
+    return ReplayableCell(step=step, code=code, left=_left_by(trace), seconds=seconds, wait=wait)
+
+
+def _left_by(trace: StepTrace) -> _Left:
+    return [(each, xxhash.xxh3_64_digest(version.encode())) for each, version in sorted(trace.writes.items())]
+
+
+@dataclass(slots=True)
+class ReplayLog:
+    """The cells since the latest copy.
+
+    is_told: whether any state was told by them. is_whole: whether nothing else has changed the state since.
+    """
+
+    is_told: bool = False
+    is_whole: bool = True
+    _cells: list[ReplayableCell] = field(default_factory=list)
+
+    def add(self, cell: ReplayableCell | None) -> None:
+        if cell is None or len(self._cells) >= MOST_CELLS:
+            self.is_whole = False
+        else:
+            self._cells.append(cell)
+
+    def told(self, copy_seconds: float) -> bytes | None:
+        """What is to be run in a fork of the copy; None where another copy is better. copy_seconds: to make one."""
+        allowed = min(LONGEST, PER_COPY * COSTS * copy_seconds)
+        if not self.is_whole or sum(each.seconds for each in self._cells) > allowed:
+            return None
+        if sum(each.wait for each in self._cells) > LONGEST_WAIT:
+            return None
+        data = _MARK + packed([(each.step, each.code, each.left) for each in self._cells])
+        return data if len(data) <= MAX_BINDINGS else None
+
+
+def is_told_by_cells(bindings: bytes) -> bool:
+    return bindings.startswith(_MARK)
+
+
+def run_again(bindings: bytes, run: Callable[[str, int], StepTrace | None]) -> tuple[str, ...]:
+    """Runs the cells. Gives what is not as it was, a line each. run: given the code and the number of one.
+
+    Raises ValueError when one fails, and for what `ReplayLog.told` has not made EOFError and TypeError as well.
+    """
+    amiss = dict[Location, str]()
+    for step, code, left in unpacked(bindings.removeprefix(_MARK)):
+        trace = run(code, step)
+        if trace is None:
+            raise ValueError(f"cell {step} has failed, which it did not before")
+        was, now = dict(left), dict(_left_by(trace))
+        for each in sorted(was.keys() | now.keys()):
+            if was.get(each) != now.get(each):
+                amiss[each] = (
+                    f"{key_of(each)}: cell {step} was run again to bring it back, and left something else"
+                )
+    return tuple(amiss.values())
+
+
+@contextmanager
+def nothing_printed() -> Iterator[None]:
+    """What C code prints goes nowhere. Raises OSError."""
+    kept = [os.dup(each) for each in _OUTPUTS]
+    nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        for each in _OUTPUTS:
+            os.dup2(nowhere, each)
+        yield
+    finally:
+        os.close(nowhere)
+        for former, each in zip(kept, _OUTPUTS, strict=True):
+            os.dup2(former, each)
+            os.close(former)

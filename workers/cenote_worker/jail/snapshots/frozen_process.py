@@ -1,0 +1,197 @@
+"""A frozen copy of a worker: a process that waits, and from which other processes are forked that go on from there.
+
+The copy is a child of the warden's, not of the worker's: a cell that waits for its own children never meets it. It
+has one thread, as the worker had when it was copied.
+
+The kernel counts processor time for each process anew, and a copy begins with none: a program that has stored an
+earlier reading would find that time has gone back. So in a process that goes on, the functions that ask for it add
+what the processes before have used. They are put in their modules only then, and in names that had been bound to
+the former ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
+from types import FunctionType, ModuleType
+from typing import Any
+
+from cenote_security.walls.kernel import libc_unsafe as libc
+from cenote_worker.jail.forking.frozen_copy import live_briefly
+from cenote_worker.jail.forking.threads_unsafe import fork_from_threads
+from cenote_worker.jail.process.proc_info import is_single_threaded
+from cenote_worker.jail.snapshots.protocol import Message, receive, send
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+
+def fork_beside() -> int | None:
+    """The pid of a copy of this process, a child of the warden's; None in the copy.
+
+    Threads of libraries that survive a fork do so by handlers which the C library's own fork runs, and that makes a
+    child of this process. So there is one in between then, which ends at once and leaves its child to the warden.
+    """
+    if is_single_threaded():
+        return libc.sibling_fork() or None
+    here, there = os.pipe2(os.O_CLOEXEC)
+    between = fork_from_threads()
+    if between == 0:
+        copy = libc.bare_fork()
+        if copy == 0:
+            os.close(here)
+            os.close(there)
+            return None
+        os.write(there, str(copy).encode())
+        os._exit(0)
+    os.close(there)
+    os.waitpid(between, 0)
+    pid = int(os.read(here, 20) or b"0")
+    os.close(here)
+    if pid == 0:
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+    return pid
+
+
+def freeze(
+    warden: socket.socket,
+    go_on: Callable[[Message], None],
+    answer: Callable[[socket.socket], None],
+) -> None:
+    """The copy's life. Returns in a process that is to be the worker, forked from the copy when the warden asked.
+
+    warden: the copy's own socket to it. The copy ends with the other end of that. go_on: what each fork of the copy
+    begins with, given what the warden has said: it may be wanted for a later state. answer: what forks of the copy
+    do then that are lent to the worker, with their line to it.
+    """
+    with suppress(OSError, ValueError):
+        # The number of the worker is not free for another one while it is that of a session or a group of processes.
+        os.setsid()
+        # Nothing else before this: what a copy writes to is copied once more, and most copies never hear a word.
+        warden.recv(1, socket.MSG_PEEK)
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        while (heard := receive(warden)) is not None:
+            if heard.attached is not None:
+                _lend(heard.attached, partial(go_on, heard.message), answer)
+            elif _becomes_worker(warden):
+                warden.close()
+                go_on(heard.message)
+                return
+    os._exit(0)
+
+
+def _lend(line: socket.socket, go_on: Callable[[], None], answer: Callable[[socket.socket], None]) -> None:
+    """Where no fork can be had, or it cannot go on, the worker hears the end of the line."""
+
+    def work() -> None:
+        go_on()
+        answer(line)
+
+    with line, suppress(OSError):
+        if libc.sibling_fork() == 0:
+            live_briefly(work)
+
+
+def _becomes_worker(warden: socket.socket) -> bool:
+    """True in the process that is the worker now: a fork of this one, or this one where no fork can be had."""
+    try:
+        pid = libc.sibling_fork()
+    except OSError:
+        send(warden, {"pid": os.getpid()})
+        return True
+    if pid == 0:
+        libc.prctl(libc.PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.setsid()  # as the worker was
+        return True
+    send(warden, {"pid": pid})
+    return False
+
+
+_SPENT = "_spent_before"
+"""Nanoseconds, among the globals of the functions: a closure would make each of them another one."""
+
+_ASKS = "_as_the_kernel_has_it"
+
+
+def go_on(microseconds: int, namespace: dict[str, object]) -> None:
+    """The processes before this one have used so much processor time, which the kernel does not count here."""
+    for module, functions in _FUNCTIONS.items():
+        for name, function in functions.items():
+            _put(module, name, function, namespace)
+        vars(module)[_SPENT] = microseconds * 1_000
+
+
+def _put(module: ModuleType, name: str, function: FunctionType, namespace: dict[str, object]) -> None:
+    table = vars(module)
+    former = table.get(name)
+    if former is None or getattr(former, "__code__", None) is function.__code__:
+        return
+    table[f"{_ASKS}_{name}"] = former
+    # In the globals of its module: what it is, a program, a pickle and the tracker tell by these.
+    made = FunctionType(function.__code__, table, name, function.__defaults__)
+    made.__module__, made.__qualname__, made.__doc__ = module.__name__, name, getattr(former, "__doc__", None)
+    table[name] = made
+    for key in [key for key, value in namespace.items() if value is former]:
+        namespace[key] = made
+
+
+# The globals of these are those of the modules that they are put in.
+
+
+def _process_time() -> float:
+    return _as_the_kernel_has_it_process_time() + _spent_before / 1e9  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _process_time_ns() -> int:
+    return _as_the_kernel_has_it_process_time_ns() + _spent_before  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _thread_time() -> float:
+    return _as_the_kernel_has_it_thread_time() + _spent_before / 1e9  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _thread_time_ns() -> int:
+    return _as_the_kernel_has_it_thread_time_ns() + _spent_before  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _clock_gettime(clk_id: int) -> float:
+    found = _as_the_kernel_has_it_clock_gettime(clk_id)  # type: ignore[name-defined]  # noqa: F821
+    mine = clk_id in (CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID)  # type: ignore[name-defined]  # noqa: F821
+    return found + _spent_before / 1e9 if mine else found  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _clock_gettime_ns(clk_id: int) -> int:
+    found = _as_the_kernel_has_it_clock_gettime_ns(clk_id)  # type: ignore[name-defined]  # noqa: F821
+    mine = clk_id in (CLOCK_PROCESS_CPUTIME_ID, CLOCK_THREAD_CPUTIME_ID)  # type: ignore[name-defined]  # noqa: F821
+    return found + _spent_before if mine else found  # type: ignore[name-defined,no-any-return]  # noqa: F821
+
+
+def _times() -> Any:
+    found = _as_the_kernel_has_it_times()  # type: ignore[name-defined]  # noqa: F821
+    return type(found)((found.user + _spent_before / 1e9, *found[1:]))  # type: ignore[name-defined]  # noqa: F821
+
+
+def _getrusage(who: int) -> Any:
+    found = _as_the_kernel_has_it_getrusage(who)  # type: ignore[name-defined]  # noqa: F821
+    mine = who in (RUSAGE_SELF, RUSAGE_THREAD)  # type: ignore[name-defined]  # noqa: F821
+    return type(found)((found.ru_utime + _spent_before / 1e9, *found[1:])) if mine else found  # type: ignore[name-defined]  # noqa: F821
+
+
+def _functions(*functions: Callable[..., Any]) -> dict[str, FunctionType]:
+    return {each.__name__.removeprefix("_"): each for each in functions if isinstance(each, FunctionType)}
+
+
+_FUNCTIONS: Mapping[ModuleType, Mapping[str, FunctionType]] = {
+    time: _functions(
+        _process_time, _process_time_ns, _thread_time, _thread_time_ns, _clock_gettime, _clock_gettime_ns
+    ),
+    os: _functions(_times),
+    resource: _functions(_getrusage),
+}

@@ -1,0 +1,105 @@
+"""The working directory as it was with each copy of the worker that the warden keeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from cenote_worker.jail.process import proc_info
+from cenote_worker.jail.process.proc_info import MemoryMap
+from cenote_worker.jail.tracking.files.workdir_files import KEPT_FILES
+from cenote_worker.jail.workdir.version_store import VersionLost
+from cenote_worker.jail.workdir.versions import InUse, NotBrought, RestoreResult, WorkdirVersions
+from cenote_worker.process.pristine import BUILTINS
+from cenote_worker.process.worker_settings import WorkerSettings
+
+__builtins__ = BUILTINS
+
+NONE: Final = 0
+"""The version of a directory that is not kept."""
+
+_SHARE: Final = 4
+"""One part in so many of the disk may be copies of files."""
+
+_MAX_FILE: Final = 2**28
+"""Bytes of one file: copying it takes a tenth of a second, after each cell that has written to it."""
+
+
+class WorkdirSnapshots:
+    """Numbers of versions grow with time, also when the process goes on from a copy that knows of fewer."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._versions = _versions(settings)
+        self.unkept = ""
+        """Why the directory is not kept that was to be kept last; empty when it is."""
+
+    def begin_anew(self) -> None:
+        """In another jail, which has none of the versions that were kept."""
+        self._versions, self.unkept = _versions(self._settings), ""
+
+    def keep(self) -> int:
+        """The number of a version that is equal to the directory now: one from before where nothing has changed."""
+        recorded = self._versions.record(time.monotonic_ns(), or_last=True)
+        if not recorded.kept:
+            self.unkept = f"the working directory is not kept: {recorded.skipped[0].reason}"
+            return NONE
+        self.unkept = ""
+        return recorded.version
+
+    def bring(self, number: int, paths: Collection[str]) -> str:
+        """Makes these paths what they were in a version. Gives why they are not that now; empty when they are.
+
+        Never raises.
+        """
+        if number == NONE:
+            return "the working directory was not kept with that state"
+        mapped = MemoryMap().files()
+        if mapped is None:
+            return "nobody can tell here which files are in use"
+        used = InUse(opened=proc_info.open_files(), mapped=mapped[0], paths=mapped[1])
+        try:
+            self._versions.bring(number, paths, used)
+        except (NotBrought, VersionLost) as reason:
+            return str(reason)
+        except Exception as error:  # a full disk; or a cell has replaced what this calls
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    def wanted(self, numbers: Collection[int], newest: int) -> None:
+        """Drops what no copy has any more. newest: that the warden has heard of; later ones are on their way."""
+        for number in [each for each in self._versions.numbers() if each <= newest and each not in numbers]:
+            self._versions.drop(number)
+
+    def learn(self, number: int) -> None:
+        """The directory is as whoever kept that version has left it. Never raises: then all of it is copied anew."""
+        if number != NONE:
+            with suppress(VersionLost):
+                self._versions.learn(number)
+
+    def restore(self, number: int) -> tuple[str, ...]:
+        """Brings a version back. Gives what of it is not as it was, a line each. Never raises."""
+        if number == NONE:
+            return (self.unkept or "the working directory was not kept",)
+        try:
+            return _told(self._versions.restore(number))
+        except (VersionLost, OSError) as error:
+            return (f"the working directory is as it was left last: {error}",)
+        except Exception as error:  # a cell may have replaced what this calls
+            return (f"the working directory may be as it was left last: {type(error).__name__}",)
+
+
+def _versions(settings: WorkerSettings) -> WorkdirVersions:
+    most = settings.policy.disk_bytes // _SHARE
+    store = str(Path(settings.temporary, KEPT_FILES))
+    return WorkdirVersions(settings.workdir, store, max_bytes=most, max_file=min(most, _MAX_FILE))
+
+
+def _told(restored: RestoreResult) -> tuple[str, ...]:
+    lines = [f"{one.path}: {one.reason}" for one in restored.skipped]
+    if restored.not_named:
+        lines.append(f"{restored.not_named} more files")
+    return tuple(lines)

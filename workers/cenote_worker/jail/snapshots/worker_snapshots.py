@@ -1,0 +1,555 @@
+"""When the worker is copied: the worker's side of snapshots. What is kept of the copies is the warden's affair."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import os
+import select
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Final
+
+from cenote_worker.jail.forking import python_threads
+from cenote_worker.jail.forking.fork_safety import ForkSafety
+from cenote_worker.jail.forking.python_threads import NONE as NO_POOLS
+from cenote_worker.jail.snapshots import frozen_process
+from cenote_worker.jail.snapshots.deltas.bindings import BindingsBaseline, Sources, difference
+from cenote_worker.jail.snapshots.deltas.replay import ReplayableCell, ReplayLog, is_told_by_cells
+from cenote_worker.jail.snapshots.descriptors import CopiedDescriptors, Parting
+from cenote_worker.jail.snapshots.frozen_process import fork_beside, freeze
+from cenote_worker.jail.snapshots.memory import FreeMemory, HugePages, Imported, Withheld
+from cenote_worker.jail.snapshots.protocol import (
+    AT_ONCE,
+    BEGINNING,
+    FORGONE,
+    MAX_LABEL,
+    Beginning,
+    Message,
+    number,
+    receive,
+    send,
+    send_bindings,
+    send_copied,
+    send_initial_state,
+    unpacked,
+    wake_warden,
+)
+from cenote_worker.jail.snapshots.workdir_snapshots import NONE, WorkdirSnapshots
+from cenote_worker.jail.sockets import pair, socket_of
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_fstat, _getcwd, _chdir, _now = os.fstat, os.getcwd, os.chdir, time.thread_time
+
+
+NO_LINE: Final = "this runtime keeps no snapshots"
+
+_THREADS: Final = "threads were running that a copy of the process would not have"
+
+_FORESEEN: Final = (
+    "it was given up: the cell rewrites so much memory that keeping it would have taken too long"
+)
+
+_ENDED: Final = "the copy that had it has ended, or was given up since the cell wrote too much memory"
+
+_FORGOING_SECONDS: Final = 1.0
+"""Ending a copy takes some milliseconds a gigabyte."""
+
+_MAX_REASON: Final = 500
+
+_STREAMS: Final = 3
+"""Descriptors that `keep` begins with. The line of requests follows, then what else a copy holds on to."""
+
+
+class NotCopied(Exception):
+    """No copy of this process would be one that computes; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Latest:
+    """The copy that was made last. names: what it has, None where that cannot be compared, and no state behind it be
+    told by bindings. holdings: what of descriptors it has. files: the version of the working
+    directory that goes with it.
+    """
+
+    pid: int
+    names: BindingsBaseline | None
+    holdings: CopiedDescriptors
+    files: int
+
+
+class Snapshots:
+    """Keeps the state as it is, when it has changed and somebody will want to go back to it.
+
+    A copy is made as soon as nothing else is to do, so that nobody waits for it; at the latest before the next cell.
+    None is made where the latest one, with some names bound to small values, is the state of now, whatever has become
+    of files: then the warden is told of these, and whoever goes on from there binds them first. Nor is one made where
+    the cells since the latest one can be run again, for less than copies cost: see `replay.py`.
+    """
+
+    def __init__(
+        self,
+        line: int,
+        *,
+        pulse: int,
+        beginning: Beginning,
+        files: WorkdirSnapshots,
+        namespace: dict[str, object],
+        sources: Sources,
+        keep: Callable[[], tuple[int, ...]],
+        quiet: Callable[[], None],
+        is_collecting: Callable[[], bool],
+        adopt: Callable[[int, bytes], tuple[str, ...]],
+        answer: Callable[[socket.socket, int], None],
+    ) -> None:
+        """line: descriptor of the line to the warden, -1 for none. pulse: that of the timer that rouses it, likewise.
+
+        beginning: what keeps the state as it is now. files: the working directory, kept with each copy. sources: see
+        `difference`.
+
+        keep: gives what a copy holds on to. quiet: called before each copy; ends such threads of ours as can be begun
+        again. is_collecting: see `Imported`. adopt: makes of a fork of a copy the state of a later step, given its
+        number and bindings in this namespace (see `difference`) or cells (see `replay.py`); gives what differs.
+        answer: see `borrow`; it gets the number of the copy's files as well.
+        """
+        self._line = socket_of(line) if line >= 0 else None
+        self._inode = _fstat(line).st_ino if line >= 0 else 0
+        self._news = select.poll()
+        """Tells whether something came on the line: asked before each cell and behind it, and hardly ever it has."""
+        if line >= 0:
+            self._news.register(line, select.POLLIN)
+        self._pulse = pulse
+        self._files = files
+        self._namespace = namespace
+        self._sources = sources
+        self._keep = keep
+        self._quiet = quiet
+        self._adopt = adopt
+        self._answer = answer
+        self._safety = ForkSafety()
+        self._imported = Imported(is_collecting)
+        self._huge_pages = HugePages()
+        self._free_memory = FreeMemory()
+        self._withheld = Withheld(())
+        """What this process, a copy, does not have."""
+        self._pools = NO_POOLS
+        """Those whose threads this process, a copy, does not have."""
+        self._is_beginning = beginning.is_kept
+        """Whether this is what the worker began with: nobody has asked anything of it yet."""
+        self._changed = True
+        self._bound: frozenset[str] | None = None
+        self._log = ReplayLog(is_whole=False)
+        """Of the cells since the latest copy."""
+        self._copy_seconds = 0.0
+        """Of CPU time, that making the latest one took."""
+        self._passing = False
+        self._latest: _Latest | None = None
+        """That the state rests on which was kept last; None once it has gone."""
+        self._ended = False
+        """Whether that copy has gone before its time."""
+        self._step = 0
+        self._wanted = NONE
+        """The version of the files that goes with what this process, come of a copy, is to be at."""
+        self._is_copy = False
+        """Whether this process was forked from a worker, whose place it has taken."""
+        self._unkept = "" if line >= 0 else NO_LINE
+        self.severed: frozenset[int] = frozenset()
+        """Descriptors that were pipes and sockets when the copy was made that this process came from, or files with a
+        lock that somebody else has now."""
+        self.severed_pipes: frozenset[int] = frozenset()
+        self._differing: tuple[str, ...] = ()
+        """What cells that were run again have left, and had not left before."""
+        self.amiss: tuple[str, ...] = ()
+        """What else is not as it was then, a line each."""
+
+    @property
+    def step(self) -> int:
+        """The last one that ran."""
+        return self._step
+
+    def changed(
+        self,
+        step: int | None = None,
+        *,
+        bound_only: frozenset[str] | None = None,
+        cell: ReplayableCell | None = None,
+        passing: bool = False,
+    ) -> None:
+        """The state is another than the one that was copied. step: of the cell that changed it, if one did.
+
+        bound_only: names that it has written, if nothing else can have changed but files of the working directory.
+        cell: one that would do the same again, if nothing but that has changed the state.
+        passing: it is about to be given up for the one before, and is copied only if another cell comes after all.
+        """
+        self._bound = None if self._changed else bound_only
+        self._log.add(None if self._changed else cell)
+        self._changed, self._passing = True, passing
+        self._step = self._step if step is None else step
+
+    def may_differ(self) -> None:
+        """Code of the user's may have run that is no cell: of the latest copy no state is told any more."""
+        self._log.add(None)
+        if self._latest is not None:
+            self._latest = replace(self._latest, names=None)
+
+    def begun(self) -> None:
+        """Something is asked that may make another state of the one that the worker began with."""
+        self._is_beginning = False
+
+    def image(
+        self, write: Callable[[Callable[[], None]], tuple[int, ...] | None], way: int
+    ) -> tuple[int, ...] | None:
+        """Has a copy of this process write itself. Gives None as soon as the copy needs nothing more of this process.
+
+        In another process that has become what was written: the descriptors that it was given. The first is for the
+        caller; the others took the places of those that `keep` names beyond the streams and the line of requests.
+
+        way: the descriptor on which the copy speaks. write: the copy's work; it is given what lets this process go
+        on, and gives None in the copy, else those descriptors. Raises NotCopied, OSError.
+        """
+        self._quiet()
+        if reasons := self._safety.make_quiet():
+            raise NotCopied(f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON])
+        self._pools = self._safety.idle
+        self._imported.settle()
+        holdings = CopiedDescriptors.now((*self._kept(), way))
+        spent = int(time.process_time() * 1e6)
+        waiting, telling = os.pipe2(os.O_CLOEXEC)
+        with Parting(needed=bool(holdings.positions)) as parting:
+            pid = self._fork()
+            if pid is not None:
+                os.close(telling)
+                os.read(waiting, 1)
+                os.close(waiting)
+                return None
+            return self._write(write, holdings, spent, parting, telling)
+
+    def _write(
+        self,
+        write: Callable[[Callable[[], None]], tuple[int, ...] | None],
+        holdings: CopiedDescriptors,
+        spent: int,
+        parting: Parting,
+        telling: int,
+    ) -> tuple[int, ...]:
+        """The life of a copy that writes itself. Returns in a process that has become it. spent: microseconds."""
+        given, folder, collects, mask = None, "", gc.isenabled(), os.umask(0)
+        with suppress(BaseException):
+            os.umask(mask)
+            gc.disable()  # a look at all objects would write to the pages of all
+            folder = _getcwd()
+            holdings.sever()
+            parting.done()
+            self.severed, self.severed_pipes = holdings.links, holdings.pipes
+            given = write(lambda: os.close(telling))
+        if given is None:
+            os._exit(0)
+        if collects:
+            gc.enable()
+        os.umask(mask)
+        with suppress(OSError):  # it had been removed, or was none of the jail's own
+            _chdir(folder)
+        self._withheld.make_up()
+        self._pools.part()
+        frozen_process.go_on(spent, self._namespace)
+        links = self._keep()[_STREAMS + 1 :]
+        for come, wanted in zip(given[1:], links, strict=False):
+            os.dup2(come, wanted, inheritable=False)
+            os.close(come)
+        unlinked = frozenset(links[len(given) - 1 :])
+        lost = holdings.bring(unlinked)
+        self.severed, self.severed_pipes = holdings.links | lost, holdings.pipes | lost
+        self.amiss = self._pools.renew()
+        self._pools = NO_POOLS
+        self._files.begin_anew()
+        self._latest, self._unkept = None, NO_LINE if self._line is None else ""
+        self._ended, self._passing, self._is_beginning, self._is_copy = False, False, False, True
+        self._changed, self._bound = True, None
+        if self._line is not None:
+            self._inode = _fstat(self._line.fileno()).st_ino
+        return given
+
+    def number(self, step: int) -> None:
+        """The state is that of another step as well: it is kept under this number, too."""
+        if step != self._step:
+            self.changed(step)
+
+    def rest(self, is_idle: Callable[[], bool]) -> bool:
+        """Nothing is under way: copies what has changed, unless the next request is there. See `take`.
+
+        Not before the first cell: several injections often follow each other then.
+        """
+        if not self._changed or self._passing or self._line is None or not self._step:
+            return False
+        if is_idle():
+            self._huge_pages.gather(is_idle, alone=self._latest is None)
+        return is_idle() and self.take()
+
+    def take(self, *, firmly: bool = False) -> bool:
+        """Copies the state if it has changed, or its copy has ended. firmly: no cell is to be run again for it.
+
+        True in a process that has come of the copy: it is the worker now.
+        """
+        if self._line is None:
+            return False
+        try:
+            self._heed(self._line)
+            if not self._changed and not self._ended:
+                return False
+            self._changed = False
+            if firmly:
+                self._log.add(None)
+            return not self._is_told(self._line) and self._make_copy(self._line)
+        except OSError as error:
+            self._unkept = f"no copy of the process could be made ({error.strerror})"
+            return False
+
+    def unkept(self) -> str:
+        """Why the state that was to be kept last is not; empty when it is, for all that the warden has said."""
+        if self._line is not None:
+            with suppress(OSError):
+                self._heed(self._line)
+        return self._unkept or (_ENDED if self._ended else self._files.unkept)
+
+    def unkeepable(self) -> str:
+        """What the cell that has just ended has left that forbids any copy; empty if that was said before."""
+        if self._line is None:
+            return ""
+        return ", ".join(map(str, self._safety.lasting()))[:_MAX_REASON]
+
+    def forgo(self) -> None:
+        """Gives up all copies that nobody has asked for, since what runs next would pay too much for them.
+
+        Returns when they are gone, and their memory is this process's alone.
+        """
+        if self._line is None or self._unkept:
+            return
+        here, there = pair(socket.SOCK_SEQPACKET)
+        with here, suppress(OSError):
+            with there:
+                send(self._line, {"op": "forgo"}, there)
+                self._ring()
+            here.settimeout(_FORGOING_SECONDS)
+            if here.recv(len(FORGONE)) == FORGONE:
+                self._unkept, self._latest = _FORESEEN, None
+
+    def go_on_from(self, beginning: Beginning, amiss: tuple[str, ...]) -> None:
+        """This process is to be at what somebody wants of that state. amiss: what of it is not as it was.
+
+        Raises ValueError.
+        """
+        assert beginning.wanted is not None
+        names = BindingsBaseline.of(self._namespace)
+        self._changed, self.amiss = False, amiss
+        self._step = number(beginning.wanted, "step")
+        self._go_on(beginning.wanted)
+        files = number(beginning.wanted, "files")
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
+
+    def skip(self) -> None:
+        """As `forgo`, where the state may not have been copied yet: then it is not, and nobody pays for that."""
+        if self._line is None:
+            return
+        if self._changed:
+            self._unkept = ""  # which was said of another state
+        self.forgo()
+        if self._changed:
+            self._unkept = _FORESEEN
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the state that was to be kept last is, as far as `take` has heard."""
+        return not (self._unkept or self._ended or self._files.unkept)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the copy that was made last has gone since, as far as `unkept` has heard."""
+        return self._ended
+
+    def alive(self) -> None:
+        """This process has come of a copy, and works. Raises OSError."""
+        if self._line is not None:
+            send(self._line, {"op": "alive"})
+
+    def served(self) -> None:
+        """This process has come of a copy, and has answered something."""
+        if self._line is None:
+            return
+        with suppress(
+            OSError
+        ):  # that was a cell which has closed the line: no further state is kept, as is told
+            send(self._line, {"op": "served"})
+
+    def label(self, text: str) -> None:
+        """Names the copy of this state. Raises OSError."""
+        assert self._line is not None
+        send(self._line, {"op": "label", "step": self._step, "label": text[:MAX_LABEL]})
+
+    def borrow(self, step: int) -> socket.socket | None:
+        """A line to a fork of the copy of that step, which `answer`s at the other end; None where none are kept.
+
+        It is at its end at once when there is no such copy. Raises OSError.
+        """
+        if self._line is None:
+            return None
+        here, there = pair(socket.SOCK_SEQPACKET)
+        with there:
+            send(self._line, {"op": "lend", "step": step}, there)
+            self._ring()
+        return here
+
+    def _ring(self) -> None:
+        """The warden may be at leisure where no copy is kept; see there."""
+        if self._latest is not None and self._latest.pid == BEGINNING:
+            wake_warden(self._pulse)
+
+    def _is_told(self, line: socket.socket) -> bool:
+        """Whether it was enough to tell the warden what has been bound since the latest copy, or what has run."""
+        latest = self._latest
+        if latest is None:
+            return False
+        bindings, is_bound = self._told(latest)
+        # A file may be open still that nobody has a name for.
+        if bindings is None or self._holdings() != latest.holdings:
+            return False
+        files = self._files.keep()
+        if files == NONE or not (is_bound or files == latest.files):
+            return False
+        self._log.is_told = self._log.is_told or not is_bound
+        send_bindings(line, latest.pid, self._step, files, bindings)
+        self._unkept = ""
+        return True
+
+    def _told(self, latest: _Latest) -> tuple[bytes | None, bool]:
+        """What makes the state of now of that copy's, and whether that is bindings. After cells that are run again it
+        is not known any more what these have written into."""
+        if self._bound is not None and latest.names is not None and not self._log.is_told:
+            bindings = difference(latest.names, self._namespace, self._bound, self._sources)
+            if bindings is not None:
+                return bindings, True
+        return (None if latest.pid == BEGINNING else self._log.told(self._copy_seconds)), False
+
+    def _make_copy(self, line: socket.socket) -> bool:
+        """Copies the state. See `take`."""
+        began, self._log = _now(), ReplayLog()
+        self._latest, self._ended = None, False
+        if self._is_beginning:
+            self._tell_beginning(line)
+            return False
+        self._quiet()
+        if reasons := self._safety.make_quiet():
+            self._unkept = f"{_THREADS}: {', '.join(map(str, reasons))}"[:_MAX_REASON]
+            return False
+        self._pools = self._safety.idle
+        self._imported.settle()
+        files = self._files.keep()
+        holdings = self._holdings()
+        names = BindingsBaseline.of(self._namespace)
+        here, there = pair(socket.SOCK_SEQPACKET)
+        with here, there, Parting(needed=bool(holdings.positions)) as parting:
+            pid = self._fork()
+            if pid is not None:
+                send_copied(line, pid, self._step, files, here)
+                self._unkept = ""
+                self._latest = _Latest(pid=pid, names=names, holdings=holdings, files=files)
+                self._copy_seconds = _now() - began
+                return False
+            return self._freeze(here, there, holdings, parting, names, files)
+
+    def _fork(self) -> int | None:
+        """See `fork_beside`."""
+        self._withheld = self._free_memory.withhold()
+        pid: int | None = os.getpid()
+        python_threads.begin_fork()
+        try:
+            pid = fork_beside()
+        finally:
+            if pid is not None:
+                python_threads.end_fork(is_copy=self._is_copy)
+                self._withheld.give_back()
+        return pid
+
+    def _tell_beginning(self, line: socket.socket) -> None:
+        files = self._files.keep()
+        send_initial_state(line, self._step, files)
+        self._is_beginning, self._unkept = False, ""
+        names = BindingsBaseline.of(self._namespace)
+        self._latest = _Latest(pid=BEGINNING, names=names, holdings=self._holdings(), files=files)
+
+    def _holdings(self) -> CopiedDescriptors:
+        return CopiedDescriptors.now(self._kept())
+
+    def _kept(self) -> tuple[int, ...]:
+        return *self._keep(), *self.line
+
+    @property
+    def line(self) -> tuple[int, ...]:
+        """Descriptors of the line to the warden and of the timer that rouses it, if there are any."""
+        return () if self._line is None else (self._line.fileno(), self._pulse)
+
+    def _heed(self, line: socket.socket) -> None:
+        """Takes note of which copies there still are. Raises OSError."""
+        if _fstat(line.fileno()).st_ino != self._inode:
+            raise OSError(errno.EBADF, "a cell has closed the line to the warden")
+        if not self._news.poll(0):
+            return
+        with suppress(BlockingIOError, ValueError):
+            while (heard := receive(line, AT_ONCE)) is not None:
+                if self._latest is not None and heard.message.get("gone") == self._latest.pid:
+                    self._latest, self._ended = None, True
+                numbers = heard.message.get("files")
+                if isinstance(numbers, list):
+                    self._files.wanted(numbers, number(heard.message, "newest"))
+
+    def _freeze(
+        self,
+        here: socket.socket,
+        there: socket.socket,
+        holdings: CopiedDescriptors,
+        parting: Parting,
+        names: BindingsBaseline | None,
+        files: int,
+    ) -> bool:
+        """The copy's life. Returns in a process that is the worker now, what it was copied from being dead."""
+        with suppress(BaseException):
+            here.close()
+            self._unkept, self._is_copy = "", True
+            holdings.sever()
+            parting.done()
+            copy = os.getpid()
+            freeze(there, self._go_on, self._lend)
+            unlocked = holdings.restore()
+            self.severed, self.severed_pipes = holdings.links | unlocked, holdings.pipes | unlocked
+            self.amiss = (*self._differing, *self._files.restore(self._wanted), *self._pools.renew())
+            self._pools = NO_POOLS
+            self._ended = os.getpid() == copy  # which is none any more, since this is the worker now
+            if not self._ended:
+                names = None if self._log.is_told else names
+                self._latest = _Latest(pid=copy, names=names, holdings=self._holdings(), files=files)
+            return True
+        os._exit(1)
+
+    def _go_on(self, told: Message) -> None:
+        """In a fork of a copy. told: of a later step than the copy's, if it is to be at one. Raises ValueError."""
+        self._withheld.make_up()
+        self._pools.part()
+        self._wanted = number(told, "files")
+        if "cpu" in told:
+            frozen_process.go_on(number(told, "cpu"), self._namespace)
+        bindings = told.get("bindings")
+        if isinstance(bindings, str):
+            self._step = number(told, "step")
+            data = unpacked(bindings)
+            self._log.add(None)
+            self._log.is_told = is_told_by_cells(data)
+            self._differing = self._adopt(self._step, data)
+
+    def _lend(self, line: socket.socket) -> None:
+        """In a fork of a copy that is lent: what is not the state that was asked for is no answer."""
+        if not self._differing:
+            self._answer(line, self._wanted)

@@ -1,0 +1,360 @@
+"""What an object holds, all the way down, as a digest, and what else can be said of it on the way.
+
+The digest is that of a rooted graph in the order of its first visit: each compound object gets a number when it is
+met first, and is described by its kind and by atoms and numbers. So objects that are in two places are told from two
+equal ones, circles end, and equal digests mean states that no program can tell apart, but for addresses. `marshal`
+in its version 2 writes atoms: it keeps the order of a dictionary, the sign of a zero and the bits of a NaN, has no
+references of its own and never runs anybody's code.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable, Mapping, Set, Sized
+from itertools import chain, count
+from operator import ne
+from types import CodeType, ModuleType
+from typing import Any, Final
+
+import xxhash
+
+from cenote_worker.execution.trace import ANYTHING, BLIND, Location, module, name
+from cenote_worker.jail.tracking.budget import TOO_LARGE, InspectionBudget
+from cenote_worker.jail.tracking.code.bytecode_effects import NOTHING, Facts, facts_of
+from cenote_worker.jail.tracking.code.sql_queries import UNKNOWN
+from cenote_worker.jail.tracking.descriptions.classes import tells_what_it_holds
+from cenote_worker.jail.tracking.descriptions.known_digests import KnownDigests
+from cenote_worker.jail.tracking.descriptions.object_memory_unsafe import (
+    Atoms,
+    atoms_of,
+    atoms_of_keys,
+    atoms_of_values,
+    digest_of_numbers,
+    packed,
+)
+from cenote_worker.jail.tracking.process_state.modules import imported_of
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+ATOMS: Final = frozenset((int, float, str, bytes, bool, complex, type(None), type(Ellipsis)))
+_INEXACT: Final = frozenset((float, complex))
+_CHECKED_EVERY = 512
+_BULK = 16
+"""Values of one container from which on looking at all of them at once pays."""
+
+_MANY: Final = 100_000
+"""Values of one container that are not looked at one by one if that can be helped."""
+
+_MANY_OBJECTS: Final = 10_000
+"""Values of one container of which the ones to be described are counted first."""
+
+_ROOM: Final = 1_000
+"""Items that nobody makes room for before there are any."""
+
+_FLAT: Final = frozenset((tuple, list, dict))
+
+Stretch = tuple[int, int]
+"""Of memory: its first address, and the one behind its last."""
+
+Handler = Callable[["ObjectGraph", Any], object]
+"""Describes one object: atoms, tokens, and tuples, lists and dicts of them; `ObjectGraph.token` gives tokens."""
+
+
+_referents = gc.get_referents
+_qualname = type.__dict__["__qualname__"].__get__
+_ASKING_BY_ANOTHER_NAME: Final = Facts(asks=frozenset((UNKNOWN,)))
+"""Of whoever has a function of a database's: what it gives to that, his code says by no name that is known."""
+
+
+_IMPORTING_BY_ANOTHER_NAME: Final = Facts(imports=frozenset(("__main__",)))
+"""Of whoever has `import_module` under another name: what it is given is not told by the name in the code."""
+
+
+class ObjectGraph:
+    """One walk from one object on.
+
+    holds: ids of objects in it that can change, or be told apart, with their numbers. covered: of memory that it
+    copies before it writes. owned: memory of arrays, by the id of what it belongs to. shown: memory that may be some
+    array's, of which only addresses tell. refers: locations that it leads to without holding them: names that its
+    functions use, classes of its instances. kin: names whose functions and classes it holds.
+    packages: libraries that it has objects of. tools: those that it has modules or functions of. words: what those
+    functions are called there. classes: those of libraries that can be set something on, by their ids. facts: of the
+    user's code in it. opaque: why nothing is known of its content; empty when the digest says it all. restless: some
+    of that may do something as it goes, as files do. sealed: the digest is of this process's objects only. stays: why
+    it cannot be pickled. blind: it holds an object that may refer to others without telling. calling: one that may
+    have been given functions to call. finalizes: it holds a class with a `__del__`. boundless: any object may be
+    in it.
+    """
+
+    def __init__(
+        self,
+        namespace: dict[str, object],
+        own_modules: Mapping[str, ModuleType],
+        untouched: KnownDigests,
+        budget: InspectionBudget,
+    ) -> None:
+        self.namespace = namespace
+        self.own_modules = own_modules
+        self.budget = budget
+        self._untouched = untouched
+        self.holds: dict[int, int] = {}
+        self.covered: dict[int, int] = {}
+        self.owned: dict[int, Stretch] = {}
+        self.shown: list[Stretch] = []
+        self.refers: set[Location] = set()
+        self.kin: set[str] = set()
+        self.packages: set[str] = set()
+        self.tools: set[str] = set()
+        self.words: set[str] = set()
+        self.classes: dict[int, type] = {}
+        self.facts = NOTHING
+        self.opaque = ""
+        self.sealed = False
+        self.stays = ""
+        self.restless = False
+        self.blind = False
+        self.calling = False
+        self.finalizes = False
+        self.boundless = False
+        self.root: object = None
+        self._numbers: dict[int, int] = {}
+        self._places: dict[int, int] = {}
+        self._queue: list[object] = []
+        self._weak: list[object] = []
+        self._digest = xxhash.xxh3_128()
+
+    def walk(self, value: object, root: object, handler_of: Callable[[object], Handler]) -> str:
+        """The digest of all that is reached from an object. root: what is described though it has a name of its own.
+
+        Raises TooDear, and whatever a library raises that a cell has changed.
+        """
+        self.root = root
+        self._put(("root", self.token(value)))
+        queue, index = self._queue, 0
+        while index < len(queue) or self._weak:
+            if index == len(queue):
+                self._put_referred(self._weak.pop())
+                continue
+            found = queue[index]
+            self._put((_qualname(type(found)), handler_of(found)(self, found)))
+            index += 1
+            if index % _CHECKED_EVERY == 0:
+                self.budget.spend(_CHECKED_EVERY)
+                self.budget.check()
+        self.budget.spend(index % _CHECKED_EVERY)
+        return self._digest.hexdigest()
+
+    def _put_referred(self, value: object) -> None:
+        """Of a weak reference: what is held here as well stays for as long as the reference; else it may go."""
+        if value is None or id(value) not in self._numbers:
+            self.unknown("a weak reference")
+        self._put(self.token(value))
+
+    def _put(self, description: Any) -> None:
+        self._digest.update(packed(description))
+
+    # -- for handlers --
+
+    def token(self, value: object) -> object:
+        """What stands for a value in the description of its holder."""
+        if type(value) in ATOMS and value == value:
+            return value
+        identity = id(value)
+        number = self._numbers.get(identity)
+        if number is None:
+            number = self._numbers[identity] = len(self._numbers)
+            self._queue.append(value)
+        return (number,)
+
+    def tokens(self, values: Iterable[object]) -> list[object]:
+        """Raises TooDear for more objects than there is time for, before each of them is numbered."""
+        if isinstance(values, Sized) and len(values) >= _MANY_OBJECTS:
+            identities = {id(value) for value in values if type(value) not in ATOMS}
+            self.budget.foresee(len(identities - self._numbers.keys()))
+        return [value if type(value) in ATOMS and value == value else self.token(value) for value in values]
+
+    def changeable(self, value: object) -> None:
+        """Whoever holds it too sees what is done to it here."""
+        self.holds[id(value)] = self._numbers.get(id(value), -1)
+
+    def cover(self, memory: object) -> None:
+        """It shows this memory, and copies it before it writes."""
+        self.covered[id(memory)] = -1
+
+    def weakly(self, value: object) -> None:
+        """It refers to this object without holding it; None for one that has gone."""
+        self._weak.append(value)
+
+    def place(self, memory: object) -> int:
+        """A number for memory that several objects may show, so that their sharing it is part of the digest."""
+        return self.place_at(id(memory))
+
+    def place_at(self, address: int) -> int:
+        """The same for memory that is known by an address of its own."""
+        return self._places.setdefault(address, len(self._places))
+
+    def inline(self, part: dict[str, object]) -> object:
+        """An instance's own dictionary, described with the instance; whoever holds it by itself refers to it."""
+        if id(part) in self._numbers:
+            return self.token(part)
+        self._numbers[id(part)] = len(self._numbers)
+        self.changeable(part)
+        return self.mapping(part)
+
+    def sequence(self, values: Any, *, plain: bool = False) -> object:
+        """Of a list or tuple, which may be long. plain: nobody asks which of several NaNs is in it."""
+        if len(values) >= _MANY:
+            self._foresee(values[0], values[-1], len(values))
+            if digest := digest_of_numbers(values):
+                return ("numbers", len(values), digest)
+        if atoms := atoms_of(values):
+            return ("atoms", values) if plain or not atoms.nan else ("tokens", self.tokens(values))
+        kinds = set(map(type, values))
+        if kinds <= ATOMS and (plain or not _has_nan(values, kinds)):
+            return ("atoms", values)
+        if len(values) >= _BULK and self._flat(values, kinds):
+            return ("flat", values)
+        return ("tokens", self.tokens(values))
+
+    def mapping(self, values: dict[Any, object]) -> object:
+        if len(values) >= _MANY:
+            items = values.values()
+            self._foresee(next(iter(items)), next(reversed(items)), len(values))
+        if _are_atoms(atoms_of_keys(values)) and _are_atoms(atoms_of_values(values)):
+            return ("atoms", values)
+        keys = set(map(type, values))
+        if keys <= ATOMS and not _has_nan(values, keys):
+            kinds = set(map(type, values.values()))
+            if kinds <= ATOMS and not _has_nan(values.values(), kinds):
+                return ("atoms", values)
+            if len(values) >= _BULK and self._flat(values.values(), kinds):
+                return ("flat", values)
+        return ("tokens", self.tokens(values.keys()), self.tokens(values.values()))
+
+    def refer(self, location: Location) -> None:
+        self.refers.add(location)
+
+    def code(self, code: CodeType, home: str) -> None:
+        """The user's code, which may run when the object is used. home: its module; empty for the namespace's."""
+        facts = facts_of(code)
+        self.facts |= facts
+        self.refers.update(map(module, imported_of(facts, self.own_modules)))
+        if home:
+            self.refers.add(module(home))
+        else:
+            self.refers.update(map(name, facts.loads))
+            self.refers.update(map(name, facts.stores))
+
+    def unknown(self, reason: str, *, quiet: bool = False) -> None:
+        """The object has content that nobody can see from here. quiet: it goes without doing anything."""
+        self.opaque = self.opaque or reason
+        self.restless = self.restless or not quiet
+
+    def seal(self, reason: str) -> None:
+        """It has a part that never changes, of which nobody can see more than that it is the same one."""
+        self.sealed = self.blind = True
+        self.stay(reason)
+
+    def stay(self, reason: str) -> None:
+        """It cannot be brought over from another process; what it is can be seen."""
+        self.stays = self.stays or reason
+
+    def follow(self, value: object) -> object:
+        """What the garbage collector knows an unknown object to hold. Its content stays unknown."""
+        self.unknown(f"a {_qualname(type(value))} cannot be looked into")
+        self.changeable(value)
+        if not tells_what_it_holds(type(value)):
+            self.blind = True
+            self.stay(f"a {_qualname(type(value))} {BLIND}")
+        held = [other for other in _referents(value) if not self._is_everything(other)]
+        return ("opaque", self.tokens(chain.from_iterable(map(_filled, held))))
+
+    def tool(self, library: str, function: str = "") -> None:
+        """A module or a function of it: what that does there, no object shows. function: its qualified name there,
+        by which it is known whatever the user's code calls it."""
+        self.packages.add(library)
+        self.tools.add(f"{library}:{function.rpartition('.')[2]}" if function else library)
+        if function and "<locals>" not in function:
+            self.words.add(function.rpartition(".")[2])
+        if function and library in ("duckdb", "_duckdb"):
+            self.facts |= _ASKING_BY_ANOTHER_NAME
+        if function == "import_module" and self.namespace.get(function) is not self.root:
+            self.facts |= _IMPORTING_BY_ANOTHER_NAME
+
+    def out_of_sight(self, reason: str) -> None:
+        """It may lead anywhere."""
+        self.boundless = True
+        self.unknown(reason)
+        self.refers.add(ANYTHING)
+
+    def memory(self, buffer: Any, size: int, owner: Any = None) -> str:
+        """The digest of plain memory. buffer: contiguous. owner: the array that has it, if one does. Memory that is
+        too large is known to be there, no more."""
+        if known := self._untouched.digest(buffer, size):
+            return known
+        if not self.budget.allows(size):
+            self.unknown(TOO_LARGE)
+            return ""
+        digest = xxhash.xxh3_128_hexdigest(buffer)
+        if owner is not None:
+            self._untouched.hashed(buffer, size, owner, digest)
+        return digest
+
+    # -- many at once --
+
+    def _foresee(self, first: object, last: object, count: int) -> None:
+        """So many containers of one kind, by the first and the last, cost as much as `_flat` says at least.
+
+        To find that out behind a look at each writes to all of them, for nothing. Raises TooDear.
+        """
+        if type(first) is type(last) and type(first) in _FLAT and first is not last:
+            self.budget.foresee(count // _BULK)
+
+    def _flat(self, values: Any, kinds: set[type]) -> bool:
+        """Whether all are containers of one kind with nothing but atoms in them, and none is anywhere else."""
+        if len(kinds) != 1:
+            return False
+        (kind,) = kinds
+        if kind not in _FLAT:
+            return False
+        self.budget.spend(len(values) // _BULK)  # one of many costs that much less than one by itself
+        self.budget.check()
+        inner = set(map(type, chain.from_iterable(values)))
+        if kind is dict:
+            inner |= set(map(type, chain.from_iterable(map(dict.values, values))))
+        if not inner <= ATOMS:
+            return False
+        return kind is tuple or self._number_all(list(map(id, values)))
+
+    def _number_all(self, identities: list[int]) -> bool:
+        if len(set(identities)) != len(identities) or not self._numbers.keys().isdisjoint(identities):
+            return False
+        numbered = dict(zip(identities, count(len(self._numbers)), strict=False))
+        self._numbers.update(numbered)
+        self.holds.update(numbered)
+        return True
+
+    def _is_everything(self, value: object) -> bool:
+        """Whether it is a dictionary of globals or a module, which lead to all else there is."""
+        if type(value) is dict:
+            return "__builtins__" in value or "__spec__" in value
+        return type(value) is ModuleType
+
+
+def _filled(held: object) -> Iterable[object]:
+    """What code in C holds. It may have made a list of more room than there is in it yet: whoever looks at an item
+    that is not there takes the process down, but the garbage collector passes over it."""
+    if type(held) not in (list, tuple) or len(held) > _ROOM:  # type: ignore[arg-type]
+        return (held,)
+    found = _referents(held)
+    return (held,) if len(found) == len(held) else found  # type: ignore[arg-type]
+
+
+def _are_atoms(atoms: Atoms | None) -> bool:
+    return atoms is not None and not atoms.nan
+
+
+def _has_nan(values: Any, kinds: Set[type]) -> bool:
+    """Containers find a NaN by its being the same object: two of them are not alike."""
+    return not _INEXACT.isdisjoint(kinds) and any(map(ne, values, values))

@@ -1,0 +1,1 @@
+"""Files of the working directory, and what a step did to them."""

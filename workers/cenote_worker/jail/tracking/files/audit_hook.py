@@ -1,0 +1,343 @@
+"""What the interpreter tells its audit hook while a step runs: files opened, processes started, frames taken.
+
+A hook cannot be removed, so there is one per process; it costs nothing that can be measured until it is listened to.
+"""
+
+from __future__ import annotations
+
+import _thread
+import fcntl
+import os
+import re
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Final
+
+from cenote_worker.jail.tracking.code.bytecode_effects import facts_of
+from cenote_worker.jail.tracking.code.sql_queries import names_in, outlives_its_call, text_asked_at
+from cenote_worker.jail.tracking.files.file_locks import HELD
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_WRITING_LETTERS: Final = frozenset("wax+")
+_getframe, _get_ident, _add_hook = sys._getframe, _thread.get_ident, sys.addaudithook
+_modules = sys.modules
+_readlink, _join = os.readlink, os.path.join
+_MANY: Final = 5_000
+"""Paths of one step that are noted; what comes after makes it a step that may have touched any file."""
+
+_NOWHERE: Final = -1
+_CHANGING: Final = {
+    "os.remove": ((0, 1),), "os.rename": ((0, 2), (1, 3)), "os.mkdir": ((0, 2),), "os.rmdir": ((0, 1),),
+    "os.link": ((0, 2), (1, 3)), "os.symlink": ((0, 2), (1, 2)), "os.truncate": ((0, _NOWHERE),),
+    "os.chmod": ((0, 2),), "os.utime": ((0, 3),), "os.setxattr": ((0, _NOWHERE),), "shutil.rmtree": ((0, 1),),
+    "shutil.move": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.copyfile": ((0, _NOWHERE), (1, _NOWHERE)),
+    "shutil.copytree": ((0, _NOWHERE), (1, _NOWHERE)), "shutil.unpack_archive": ((0, _NOWHERE), (1, _NOWHERE)),
+}  # fmt: skip
+"""Which arguments are paths, and which the descriptors of folders that these are relative to."""
+
+_LISTING: Final = frozenset(
+    ("os.listdir", "os.scandir", "glob.glob", "pathlib.Path.glob", "os.walk", "os.fwalk")
+)
+_PROCESSES: Final = frozenset(
+    (
+        "subprocess.Popen",
+        "os.system",
+        "os.posix_spawn",
+        "os.spawn",
+        "os.exec",
+        "os.fork",
+        "os.forkpty",
+        "pty.spawn",
+    )
+)
+_REFLECTING: Final = frozenset(
+    (
+        "gc.get_objects",
+        "gc.get_referrers",
+        "sys._current_frames",
+        "sys.settrace",
+        "exec",
+        "os.putenv",
+        "os.unsetenv",
+    )
+)
+"""`exec` is that of `exec` and `eval`, by whatever name they were called."""
+
+_REMOTE: Final = frozenset(("socket.connect", "socket.bind", "socket.sendto"))
+_OUTWARD: Final = frozenset(
+    ("os.kill", "os.killpg", "signal.pthread_kill", "sqlite3.connect", "os.chown", "os.removexattr", "os.lockf",
+     "socket.sendmsg", "shutil.chown", "shutil.copymode", "shutil.copystat")
+)  # fmt: skip
+"""What else reaches beyond the process."""
+
+_LOCKING: Final = frozenset(("fcntl.flock", "fcntl.lockf", "fcntl.fcntl"))
+_LOCKS: Final = frozenset((fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW))
+"""What is asked of `fcntl.fcntl` to have a lock."""
+
+_IMPORTING: Final = frozenset(("_frozen_importlib_external", "importlib._bootstrap_external"))
+_HARMLESS: Final = frozenset(
+    ("collections", "typing", "enum", "logging", "dataclasses", "abc", "functools", "warnings",
+     "pydantic._internal._generics")
+)  # fmt: skip
+"""Modules that look at the frame of whoever calls them for the name of its module only."""
+
+_OF_POLARS: Final = "_get_stack_locals"
+"""The function in Polars that looks for frames which a query names."""
+
+_OF_DUCKDB: Final = "inspect"
+"""The module that DuckDB has hand it the frame in which it then looks for what a query names."""
+
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+
+
+class AuditRecord:
+    """What happened since it was made. frames: a frame of the user's code was handed out. surveyed: `inspect`
+    was asked for one, as DuckDB asks it before it looks up any name. scanned: it was asked for a query in the
+    user's code, which may lead to what a view speaks of. sought: modules that were looked for on the import
+    path. rewritten: files that were made empty first. named: modules with the names in them that pickles and
+    other texts spoke of. unpickled: modules with what pickles have named of them. unplaced: a file was opened
+    that may be in any folder, since nobody tells which one its path is relative to. descriptors: one was opened
+    by its descriptor."""
+
+    def __init__(self, namespace: dict[str, object], parts: tuple[CodeType, ...] = ()) -> None:
+        """parts: the code of the step itself."""
+        self._namespace = namespace
+        self._parts = parts
+        self.read: set[str] = set()
+        self.changed: set[str] = set()
+        self.rewritten: set[str] = set()
+        self.listed: set[str] = set()
+        self.processes = False
+        self.unplaced = False
+        self.descriptors = False
+        self.frames = False
+        self.surveyed = False
+        self.scanned = False
+        self.reflected: set[str] = set()
+        self.remote = False
+        self.locks = False
+        self.sought: set[str] = set()
+        self.named: set[tuple[str, str]] = set()
+        self.unpickled: set[tuple[str, str]] = set()
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open":
+            self._open(arguments)
+        elif event == "sys._getframe":
+            self._frame(arguments)
+        elif event in _CHANGING:
+            self._change(_CHANGING[event], arguments)
+        elif event in _LISTING:
+            self._list(arguments)
+        elif event in _PROCESSES:
+            self.processes = True
+        elif event in _REFLECTING:
+            self._reflect(event, arguments)
+        elif event == "import":
+            self._note(self.sought, arguments[0])
+        elif event == "pickle.find_class":
+            home, what = str(arguments[0]), str(arguments[1])
+            self.unpickled.add((home, what))
+            self.named.add((home, what.partition(".")[0]))
+        elif event == "sqlite3.connect" and "cache=shared" in str(arguments[0]):
+            self.reflected.add(event)  # it may be in memory, and any step may have another connection to it
+        elif event in _REMOTE:
+            self.remote = True
+        elif event in _LOCKING and (event != "fcntl.fcntl" or arguments[1] in _LOCKS):
+            self.locks = True
+            HELD.ask()
+
+    def _open(self, arguments: tuple[object, ...]) -> None:
+        path, mode, flags = arguments
+        self.descriptors = self.descriptors or type(path) is int
+        if mode is None and _is_relative(path) and _asking().f_globals.get("__name__") != "shutil":
+            self.unplaced = True  # by `os.open`; what `shutil` opens so it removes, and tells of that
+        bits = flags if type(flags) is int else 0
+        letters = mode if type(mode) is str else ""
+        if bits & _WRITING or not _WRITING_LETTERS.isdisjoint(letters):
+            self._note(self.changed, path)
+        if bits & os.O_TRUNC or letters[:1] == "w":  # a file that is written anew is not read
+            self._note(self.rewritten, path)
+        else:
+            self._note(self.read, path)
+
+    def _change(self, places: tuple[tuple[int, int], ...], arguments: tuple[object, ...]) -> None:
+        for place, folder in places:
+            path = arguments[place]
+            if folder != _NOWHERE and type(descriptor := arguments[folder]) is int and descriptor >= 0:
+                path = self._within(descriptor, path)
+            elif type(path) is int:
+                path = self._within(path, "")
+            self._note(self.changed, path)
+            self._note(self.read, path)
+
+    def _within(self, descriptor: int, path: object) -> object:
+        try:
+            folder = _readlink(f"/proc/self/fd/{descriptor}")
+        except OSError:
+            self.processes = True  # who knows where that was
+            return path
+        return _join(folder, os.fsdecode(path)) if isinstance(path, str | bytes | os.PathLike) else folder
+
+    def _note(self, paths: set[str], *given: object) -> None:
+        for path in given:
+            if isinstance(path, bytes | os.PathLike):
+                path = os.fsdecode(path)
+            if type(path) is str and len(paths) < _MANY:
+                paths.add(path)
+            elif type(path) is str:
+                self.processes = True  # and they may have done anything to files
+
+    def _list(self, arguments: tuple[object, ...]) -> None:
+        if _asking().f_globals.get("__name__") not in _IMPORTING:
+            path = arguments[0] if arguments else "."
+            self._note(self.listed, path if type(path) in (str, bytes) else ".")
+
+    def _reflect(self, event: str, arguments: tuple[object, ...]) -> None:
+        """By the user's code: libraries do it to themselves, unless they run a text that imports the user's names, or
+        that speaks of them."""
+        code = arguments[0] if arguments else None
+        text = code if type(code) is CodeType and _is_text(code) else None
+        if _asking().f_globals is self._namespace or (text is not None and _imports_names(text)):
+            self.reflected.add(event)
+        elif text is not None and not any(text is part for part in self._parts):
+            self.named |= {("__main__", word) for word in facts_of(text).loads}
+
+    def _frame(self, arguments: tuple[object, ...]) -> None:
+        frame = arguments[0] if arguments else None
+        if type(frame) is not FrameType:
+            return
+        asked = _asking().f_globals.get("__name__")
+        self.surveyed = self.surveyed or asked == _OF_DUCKDB
+        if frame.f_globals is not self._namespace:
+            if frame.f_code.co_name == _OF_POLARS and _library(frame) == "polars":
+                self._look_up(frame.f_locals.get("named"))
+            return
+        if asked == _OF_DUCKDB and (query := _query_at(frame)) is not None:
+            self.named |= {("__main__", word) for word in names_in(query)}
+            self.scanned = True
+            return
+        text = _TEXTS[asked](_asking()) if type(asked) is str and asked in _TEXTS else None
+        if text is not None:
+            self.named |= {("__main__", word) for word in _WORD.findall(text)}
+        elif type(asked) is not str or not {asked, asked.partition(".")[0]} & _HARMLESS:
+            self.frames = True
+
+    def _look_up(self, named: object) -> None:
+        """A library goes through the frames of all that called it, for these names or for any."""
+        if isinstance(named, set | frozenset | list | tuple | dict):
+            self.named |= {("__main__", str(each)) for each in named}
+        else:
+            self.frames = True
+
+
+def reaches_out(event: str, arguments: tuple[object, ...]) -> bool:
+    """Whether what is about to happen may change files, start or signal a process, or speak to another one."""
+    if event == "open":
+        _, mode, flags = arguments
+        bits = flags if type(flags) is int else 0
+        letters = mode if type(mode) is str else ""
+        return bool(bits & _WRITING) or not _WRITING_LETTERS.isdisjoint(letters)
+    return event in _CHANGING or event in _PROCESSES or event in _REMOTE or event in _OUTWARD
+
+
+def _is_relative(path: object) -> bool:
+    return isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith("/")
+
+
+def _is_text(code: CodeType) -> bool:
+    """Whether it is of a text, as no module is."""
+    place = code.co_filename
+    return place[:1] == "<" and place[:8] != "<frozen "
+
+
+def _imports_names(code: CodeType) -> bool:
+    """Whether it imports names of the user's."""
+    inner = [constant for constant in code.co_consts if type(constant) is CodeType]
+    return "__main__" in code.co_names or any(map(_imports_names, inner))
+
+
+def _query_at(frame: FrameType) -> str | None:
+    """The constant query that the frame is just having answered by DuckDB: `currentframe` itself takes no text,
+    so it is not what is called there. None for any other call, and for a query that makes what looks names up
+    later, too."""
+    query = text_asked_at(frame.f_code, frame.f_lasti) if "duckdb" in _modules else None
+    return None if query is None or outlives_its_call(query) else query
+
+
+def _expression(frame: FrameType | None) -> str | None:
+    """The text that pandas evaluates."""
+    found = _local(frame, "eval", "expr")
+    return found if type(found) is str else None
+
+
+def _annotations(frame: FrameType | None) -> str | None:
+    """Of a model that is being made. Those that are classes name nothing."""
+    body = _local(frame, "__new__", "namespace")
+    found = body.get("__annotations__") if isinstance(body, dict) else None
+    if type(found) is not dict:
+        return None
+    return " ".join(repr(each) for each in found.values() if not isinstance(each, type))
+
+
+def _local(frame: FrameType | None, function: str, variable: str) -> object:
+    """A variable of a function of the library that asks."""
+    library = _library(frame)
+    while frame is not None and _library(frame) == library:
+        if frame.f_code.co_name == function:
+            return frame.f_locals.get(variable)
+        frame = frame.f_back
+    return None
+
+
+def _library(frame: FrameType | None) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0] if frame is not None else ""
+
+
+_TEXTS: Final[dict[str, Callable[[FrameType | None], str | None]]] = {
+    "pandas.core.computation.scope": _expression,
+    "pydantic._internal._typing_extra": _annotations,
+}
+"""Who asks for a frame to look up names there that are in a text, and what the text is; None if nobody knows."""
+
+
+def _asking() -> FrameType:
+    """The frame in which the event was raised: behind this function, a method, `__call__` and the hook."""
+    return _getframe(4)
+
+
+_listener: Callable[[str, tuple[object, ...]], None] | None = None
+_installed = False
+_hearing = 0
+"""The number of the thread in which the listener is at work, as `threading.get_ident` gives it."""
+
+
+def listen(listener: Callable[[str, tuple[object, ...]], None] | None) -> None:
+    """From now on events go there, or nowhere."""
+    global _listener, _installed
+    _listener = listener
+    if not _installed:
+        _installed = True
+        _add_hook(_hook)
+
+
+def _hook(event: str, arguments: tuple[object, ...]) -> None:
+    global _listener, _hearing
+    listener = _listener
+    if listener is None:
+        return
+    _listener = None  # what the listener does itself is nobody's business
+    _hearing = _get_ident()
+    try:
+        listener(event, arguments)
+    finally:
+        _listener, _hearing = listener, 0
+
+
+def is_heard_by(ident: int) -> bool:
+    """Whether what this thread does now, the listener does."""
+    return _hearing == ident

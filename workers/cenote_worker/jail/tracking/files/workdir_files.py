@@ -1,0 +1,342 @@
+"""The files of the working directory, as they are and as a step has left them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import stat
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import xxhash
+
+from cenote_worker.execution.trace import ABSENT, TREE, Location, Version, file, key_of
+from cenote_worker.jail.tracking.budget import InspectionBudget
+from cenote_worker.jail.tracking.fingerprint import fresh
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+MOST: Final = 2_000
+"""Files that are looked at. In a larger directory every step may have changed any file."""
+
+_PIECE = 1 << 22
+_TICK = 20_000_000
+"""Nanoseconds: the kernel's clock for files moves every 4 to 10 ms."""
+
+_FILE_MODE: Final = 0o600
+_FOLDER_MODE: Final = 0o700
+"""What a jail's umask makes of new ones, and what those of clients have."""
+
+KEPT_FILES: Final = ".cenote-versions"
+"""The folder, a temporary one, that versions of the working directory are kept in: no step has anything there."""
+
+_CACHES: Final = frozenset((".cache", ".matplotlib"))
+"""Where `XDG_CACHE_HOME` and `MPLCONFIGDIR` of a jail lead."""
+
+_SKIPPED: Final = frozenset(("__pycache__", KEPT_FILES))
+
+LINK: Final = "link "
+"""How the version of a link begins."""
+
+SEVERAL_NAMES: Final = "by several names"
+"""In versions of such files: who writes to one of the names has changed all of them."""
+
+_DESCRIPTORS: Final = "/proc/self/fd"
+_MAPS: Final = "/proc/self/maps"
+_NOT_ANY_MORE: Final = " (deleted)"
+_IN_MEMORY: Final = "/memfd:"
+
+_control, _listdir = fcntl.fcntl, os.listdir
+_listxattr = os.listxattr
+_readlink, _getcwd, _stat = os.readlink, os.getcwd, os.stat
+_wall = time.time_ns
+_lstat, _open, _read, _close = os.lstat, os.open, os.read, os.close
+_scandir, _join = os.scandir, os.path.join
+
+Mark = tuple[int, int, int, int, int]
+"""Device and inode, size, and both times of change: a file with the same mark has the same content."""
+
+
+class WorkdirFiles:
+    """Below one folder."""
+
+    def __init__(self, top: str) -> None:
+        self._top = os.path.realpath(top)
+        self._temporary = tuple(f"{os.path.realpath(each)}/" for each in (tempfile.gettempdir(), "/dev/shm"))
+        self.left = set[str]()
+        """Temporary files that steps have written: nobody else has, and no kept state brings them back."""
+        self.temporary_marks: dict[str, Mark] | None = {}
+        """As they were when somebody last looked for what nobody hears of."""
+        self.may_be_open = True
+        """Whether a step may have left a file open since somebody last looked."""
+        self.doubted = set[str]()
+        """Files whose content is looked at each time, by their paths as locations have them."""
+        self._versions: dict[str, tuple[Mark, Version]] = {}
+
+    def open_now(self) -> list[str]:
+        """Paths of files that the process has open and can read from, as whole ones: of one that has been deleted,
+        that which it had; of a folder, that of the whole directory."""
+        self.doubted = set()
+        if not self.may_be_open:
+            return []
+        found = [(each, place) for each in _descriptors() if (place := self._place_of(each))]
+        self.may_be_open = bool(found)
+        if written := {place for each, place in found if _way_of(each) == os.O_RDWR}:
+            self.doubt(written & mapped if (mapped := _mapped()) is not None else written)
+        return [place for _, place in found]
+
+    def doubt(self, places: Iterable[str]) -> None:
+        """Files that may be written to through memory, which leaves no trace in what is asked of the system. places:
+        as programs give them."""
+        located = [self.location(place) for place in places]
+        self.doubted |= {key_of(each) for each in located if each is not None}
+
+    def _place_of(self, descriptor: int) -> str:
+        """Empty for what is neither a file that can be read nor a folder."""
+        try:
+            kind = _stat(descriptor).st_mode
+            if stat.S_ISDIR(kind):
+                return self._top
+            if not stat.S_ISREG(kind) or _way_of(descriptor) == os.O_WRONLY:
+                return ""
+            place = _readlink(f"{_DESCRIPTORS}/{descriptor}")
+        except PermissionError:  # at `landlock` nobody tells which one it is
+            return self._top
+        except OSError:  # that of the look itself
+            return ""
+        mine = place.startswith(_IN_MEMORY) or KEPT_FILES in place
+        return "" if mine else place.removesuffix(_NOT_ANY_MORE)
+
+    def marks(self) -> dict[str, Mark] | None:
+        """Of all files by relative path; None when there are too many."""
+        return _marks(self._top, [""])
+
+    def look_at_temporary(self) -> dict[str, Mark] | None:
+        """All temporary files by whole path, other than those of the folder; None when there are too many.
+
+        What a jail only shows there, such as an environment that lies in a temporary folder, is on another device.
+        """
+        found: dict[str, Mark] | None = {}
+        for folder in self._temporary:
+            marks = _marks("/", [folder], self._top, _device(folder))
+            found = None if found is None or marks is None else found | marks
+        self.temporary_marks = found
+        return found
+
+    def temporary_entries(self) -> dict[str, Version]:
+        """By whole path, what lies right below a temporary folder, with all that is in it: names and sizes.
+
+        Without what libraries cache there. One entry for a folder in which there is too much to look at.
+        """
+        found = dict[str, Version]()
+        for folder in self._temporary:
+            marks = _marks("/", [folder], self._top, _device(folder))
+            if marks is None:
+                found[folder.rstrip("/")] = fresh()
+                continue
+            within = dict[str, list[tuple[str, int]]]()
+            for path, mark in sorted(marks.items()):
+                first = path.removeprefix(folder).lstrip("/").partition("/")[0]
+                within.setdefault(first, []).append((path, mark[2]))
+            for first in within.keys() - _CACHES:
+                found[f"{folder}{first}"] = Version(xxhash.xxh3_128_hexdigest(repr(within[first]).encode()))
+        return found
+
+    def location(self, path: str) -> Location | None:
+        """Of a path as a program gave it, from its current directory; None for what belongs to no step."""
+        try:
+            whole = os.path.realpath(path)
+        except (OSError, ValueError):
+            return None
+        if whole == self._top:
+            return TREE
+        inside = whole.startswith(f"{self._top}/")
+        return file(whole[len(self._top) + 1 :] if inside else whole)
+
+    def folders(self, key: str) -> list[Location]:
+        """Those of the directory that a file of it is in, by its path as locations have it."""
+        return [] if key.startswith("/") else [file(str(each)) for each in Path(key).parents if each.name]
+
+    def links(self, path: str) -> list[Location]:
+        """Links of the folder, or temporary ones, that a path, as a program gave it, leads through."""
+        place = Path(os.path.normpath(_join(_getcwd(), path)))
+        links = [each for each in (place, *place.parents) if each.is_symlink()]
+        own = [file(str(each.relative_to(self._top))) for each in links if each.is_relative_to(self._top)]
+        return own + [file(str(each)) for each in links if self.is_temporary(str(each))]
+
+    def inside(self, entries: Iterable[object]) -> list[str]:
+        """Which of these paths are of the folder, as beginnings of what is in them: empty, or with a slash behind."""
+        wholes = [os.path.realpath(entry) for entry in entries if type(entry) is str]
+        found = [
+            f"{whole}/"[len(self._top) + 1 :] for whole in wholes if f"{whole}/".startswith(f"{self._top}/")
+        ]
+        return list(dict.fromkeys(found))
+
+    def is_temporary(self, key: str) -> bool:
+        """Of a path as locations have it."""
+        return key.startswith(self._temporary)
+
+    def versions(self, marks: Mapping[str, Mark], budget: InspectionBudget) -> dict[str, Version]:
+        """Of all files that have these marks, asking the system only about those that are new."""
+        found = dict[str, Version]()
+        for path, mark in marks.items():
+            known = self._versions.get(path)
+            if known is not None and known[0] == mark and path not in self.doubted:
+                found[path] = known[1]
+            else:
+                found[path] = self.version(path, budget)
+        return found
+
+    def version(self, key: str, budget: InspectionBudget) -> Version:
+        """key: a path as locations have it."""
+        if key == ".":
+            return self._tree(budget)
+        path = _join(self._top, key)
+        try:
+            mark = _mark(_lstat(path))
+        except (OSError, ValueError):
+            self._versions.pop(key, None)
+            return ABSENT
+        known = self._versions.get(key)
+        if known is not None and known[0] == mark and key not in self.doubted:
+            return known[1]
+        version = _content(path, budget)
+        if _wall() - max(mark[2], mark[3]) > _TICK and key not in self.doubted:
+            self._versions[key] = mark, version
+        else:  # another write within the same tick would leave no trace in the mark
+            self._versions.pop(key, None)
+        return version
+
+    def _tree(self, budget: InspectionBudget) -> Version:
+        marks = self.marks()
+        if marks is None:
+            return fresh()
+        return together({path: self.version(path, budget) for path in (*marks, *self.left)})
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        return map(int, _listdir(_DESCRIPTORS))
+    except PermissionError:  # at `landlock`
+        return range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def _way_of(descriptor: int) -> int:
+    return _control(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+
+
+def _mapped() -> set[str] | None:
+    """Paths of files that others see changed where this process's memory is written to; None if nobody tells."""
+    try:
+        with open(_MAPS, "rb") as lines:
+            shared = [line.split(maxsplit=5) for line in lines if line.split(b" ", 2)[1][3:] == b"s"]
+    except OSError:  # at `landlock`
+        return None
+    paths = (os.fsdecode(fields[5].rstrip(b"\n")) for fields in shared if len(fields) > 5)
+    return {path.removesuffix(_NOT_ANY_MORE) for path in paths}
+
+
+def _device(folder: str) -> int | None:
+    with suppress(OSError):
+        return _stat(folder).st_dev
+    return None
+
+
+def _marks(
+    top: str, folders: list[str], without: str = "", device: int | None = None
+) -> dict[str, Mark] | None:
+    """device: what lies on another one is left out."""
+    found = dict[str, Mark]()
+    while folders:
+        folder = folders.pop()
+        try:
+            with _scandir(_join(top, folder)) as entries:
+                for entry in entries:
+                    path = _join(folder, entry.name) if folder else entry.name
+                    status = entry.stat(follow_symlinks=False)
+                    if device is not None and status.st_dev != device:
+                        continue
+                    if entry.is_dir(follow_symlinks=False):
+                        if entry.name in _SKIPPED or path == without:
+                            continue
+                        folders.append(path)
+                    found[path] = _mark(status)
+        except OSError:  # it went meanwhile, or may not be read
+            continue
+        if len(found) > MOST:
+            return None
+    return found
+
+
+def changed(before: dict[str, Mark] | None, after: dict[str, Mark] | None) -> set[str]:
+    """Paths that are not what they were. A folder changes with what is in it, which is not worth telling."""
+    if before is None or after is None:
+        return {"."}
+    paths = before.keys() | after.keys()
+    return {
+        path for path in paths if before.get(path) != after.get(path) and not _is_folder(before, after, path)
+    }
+
+
+def together(versions: Mapping[str, Version]) -> Version:
+    """Of a whole directory, and of the temporary files that are there: who asks for the one may see the others."""
+    present = {path: version for path, version in versions.items() if version != ABSENT}
+    return Version(xxhash.xxh3_128_hexdigest(repr(sorted(present.items())).encode("utf-8", "surrogatepass")))
+
+
+def _is_folder(before: dict[str, Mark], after: dict[str, Mark], path: str) -> bool:
+    return path in before and path in after and before[path][4] == after[path][4] == 1
+
+
+def _mark(status: os.stat_result) -> Mark:
+    return (
+        status.st_ino,
+        0 if stat.S_ISDIR(status.st_mode) else status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,
+        int(stat.S_ISDIR(status.st_mode)),
+    )
+
+
+def _content(path: str, budget: InspectionBudget) -> Version:
+    try:
+        status = _lstat(path)
+        if stat.S_ISDIR(status.st_mode):
+            return _allowing("folder", status.st_mode, _FOLDER_MODE)
+        if stat.S_ISLNK(status.st_mode):
+            return Version(f"{LINK}{xxhash.xxh3_64_hexdigest(os.fsencode(_readlink(path)))}")
+        if not stat.S_ISREG(status.st_mode) or not budget.allows(status.st_size):
+            return fresh()
+        return Version(_allowing(_hashed(path), status.st_mode, _FILE_MODE) + _attached(path, status))
+    except OSError:
+        return fresh()
+
+
+def _allowing(content: str, mode: int, usual: int) -> Version:
+    """With who may do what, unless that is the usual."""
+    allowed = stat.S_IMODE(mode)
+    return Version(content if allowed == usual else f"{content} {allowed:o}")
+
+
+def _attached(path: str, status: os.stat_result) -> str:
+    """What else is of a file, which nothing but itself has: further names, and attributes that a user gave it."""
+    told = f" {SEVERAL_NAMES} {status.st_ino}" if status.st_nlink > 1 else ""
+    given = [each for each in _listxattr(path, follow_symlinks=False) if each.startswith("user.")]
+    return f"{told} {given} {status.st_ctime_ns}" if given else told
+
+
+def _hashed(path: str) -> str:
+    digest = xxhash.xxh3_128()
+    handle = _open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        while piece := _read(handle, _PIECE):
+            digest.update(piece)
+    finally:
+        _close(handle)
+    return digest.hexdigest()

@@ -1,0 +1,235 @@
+"""A fingerprint: what one name's value was when it was looked at last, by the description that is for its class."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
+from typing import Final
+
+from cenote_worker.execution.trace import Location, Version
+from cenote_worker.jail.tracking.budget import TOO_LARGE, InspectionBudget, TooDear
+from cenote_worker.jail.tracking.code.bytecode_effects import NOTHING, Facts
+from cenote_worker.jail.tracking.descriptions import extension_objects, objects, standard
+from cenote_worker.jail.tracking.descriptions.classes import Classes, module_of, mro
+from cenote_worker.jail.tracking.descriptions.graph import Handler, ObjectGraph, Stretch
+from cenote_worker.jail.tracking.descriptions.known_digests import KnownDigests
+from cenote_worker.jail.tracking.descriptions.objects import Objects
+from cenote_worker.jail.tracking.descriptions.standard import STANDARD
+from cenote_worker.jail.tracking.libraries import (
+    duckdb_connections,
+    numpy_arrays,
+    polars_frames,
+    pytorch,
+    sqlite_connections,
+)
+from cenote_worker.jail.tracking.libraries.pandas_frames import Frames, arrow_handlers
+from cenote_worker.process.pristine import BUILTINS
+
+__builtins__ = BUILTINS
+
+_modules = sys.modules
+
+
+_MADE: Final[dict[str, Callable[[ModuleType], dict[type, Handler]]]] = {
+    "pyarrow": arrow_handlers,
+    "polars": polars_frames.handlers,
+    "pydantic_core": extension_objects.handlers,
+    "sqlite3": sqlite_connections.handlers,
+    "csv": standard.handlers,
+    "duckdb": duckdb_connections.handlers,
+    "torch": pytorch.handlers,
+}
+"""By library, what gives the handlers for its exact types."""
+
+
+class _Libraries:
+    """What is known of those that are imported. Others are learned of when they are."""
+
+    def __init__(self) -> None:
+        self.exact: dict[type, Handler] = {}
+        self.frames: Frames | None = None
+        self.array: type | None = None
+        self.met: set[str] = set()
+
+    def look_around(self, met: Collection[str] = ()) -> None:
+        """met: those that somebody else knows. Raises whatever a ruined library makes of it."""
+        for library in ("numpy", "pandas", *_MADE):
+            if library not in self.met and library not in met and _is_ready(library):
+                self.met.add(library)
+                self._learn(library, _modules[library])
+
+    def _learn(self, library: str, module: ModuleType) -> None:
+        if library == "numpy":
+            self.array = module.ndarray
+            self.exact.update(numpy_arrays.handlers(module))
+        elif library == "pandas":
+            self.frames = Frames(module)
+            self.exact.update(self.frames.exact)
+        else:
+            self.exact.update(_MADE[library](module))
+
+
+def _imported_early() -> _Libraries:
+    """Those that are there when this module is imported: in a zygote, what it has preloaded. A worker need not make
+    this, and write to the classes of all of them (each one's count of references), but once it has to learn of more.
+    """
+    found = _Libraries()
+    with suppress(Exception):
+        found.look_around()
+        return found
+    return _Libraries()  # whoever needs them is told
+
+
+def _is_ready(library: str) -> bool:
+    """Whether it has been imported to its end."""
+    module = _modules.get(library)
+    specification = getattr(module, "__spec__", None)
+    return type(module) is ModuleType and not getattr(specification, "_initializing", False)
+
+
+_EARLY: Final = _imported_early()
+
+
+class Handlers:
+    """By exact type where there is one for it; libraries' are known once the libraries are imported."""
+
+    def __init__(self) -> None:
+        ours = Objects(Classes())
+        self._instance = ours.instance
+        self._basic: dict[type, Handler] = {
+            **STANDARD,
+            FunctionType: ours.function,
+            ModuleType: ours.module,
+            type: ours.cls,
+        }
+        self._late = _Libraries()
+
+    def look_around(self) -> None:
+        """Learns of libraries that have been imported since. Raises whatever a ruined library makes of it."""
+        self._late.look_around(_EARLY.met)
+
+    def of(self, value: object) -> Handler:
+        cls = type(value)
+        handler = self._basic.get(cls) or _EARLY.exact.get(cls) or self._late.exact.get(cls)
+        frames = _EARLY.frames or self._late.frames
+        if handler is None and frames is not None and _is_of_pandas(cls):
+            handler = frames.handler(cls)
+        return handler or self._derived(cls) or self._instance
+
+    def _derived(self, cls: type) -> Handler | None:
+        """For classes derived from those of libraries, or of the interpreter, that are known exactly."""
+        bases = mro(cls)
+        if (_EARLY.array or self._late.array) in bases:
+            return numpy_arrays.derived
+        return objects.weak if weakref.ReferenceType in bases else None
+
+
+def _is_of_pandas(cls: type) -> bool:
+    return any(module_of(base).startswith("pandas.") for base in mro(cls))
+
+
+_random = os.urandom
+_NOTHING: Final[Mapping[int, int]] = {}
+_NO_CLASSES: Final[Mapping[int, type]] = {}
+_UNOWNED: Final[Mapping[int, Stretch]] = {}
+_NOWHERE: Final[frozenset[Location]] = frozenset()
+
+
+UNSEEN: Final = "?"
+"""How versions begin of what cannot be looked into: they can be equal only as tokens."""
+
+
+_UNIQUE: Final = 8
+"""Random bytes of a version that only one look has given."""
+
+
+def fresh() -> Version:
+    """A version that nobody else has, in whatever fork of the process."""
+    return Version(f"{UNSEEN}{_random(_UNIQUE).hex()}")
+
+
+def is_unique(version: Version) -> bool:
+    """Whether another look at the very same would give another one."""
+    seen = version.partition("+")[0]
+    return seen.startswith(UNSEEN) and len(seen) == len(UNSEEN) + 2 * _UNIQUE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fingerprint:
+    """See `ObjectGraph`. identity: id of the value itself. stays: why it cannot be carried over, as far as can be
+    seen from here. constant: nothing in it can ever change."""
+
+    identity: int
+    version: Version
+    holds: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    covered: Mapping[int, int] = field(default_factory=lambda: _NOTHING)
+    owned: Mapping[int, Stretch] = field(default_factory=lambda: _UNOWNED)
+    shown: tuple[Stretch, ...] = ()
+    refers: frozenset[Location] = _NOWHERE
+    kin: frozenset[str] = frozenset()
+    packages: frozenset[str] = frozenset()
+    tools: frozenset[str] = frozenset()
+    classes: Mapping[int, type] = field(default_factory=lambda: _NO_CLASSES)
+    facts: Facts = NOTHING
+    opaque: str = ""
+    stays: str = ""
+    restless: bool = False
+    blind: bool = False
+    calling: bool = False
+    finalizes: bool = False
+    boundless: bool = False
+
+    def shows(self, other: Fingerprint) -> bool:
+        """Whether it shows memory of arrays that the other holds."""
+        return any(
+            first < end and start < last for first, last in self.shown for start, end in other.owned.values()
+        )
+
+    @property
+    def constant(self) -> bool:
+        return not (self.holds or self.covered or self.shown or self.opaque)
+
+
+def fingerprint_of(
+    value: object,
+    root: object,
+    namespace: dict[str, object],
+    own_modules: Mapping[str, ModuleType],
+    handlers: Handlers,
+    untouched: KnownDigests,
+    budget: InspectionBudget,
+) -> Fingerprint:
+    """root: the object itself, of which `value` may be a view; the one that is not described by its name."""
+    graph = ObjectGraph(namespace, own_modules, untouched, budget)
+    try:
+        version = Version(graph.walk(value, root, handlers.of))
+    except TooDear:
+        graph.out_of_sight(TOO_LARGE)
+    except Exception as error:  # a library that has been changed, or a value that another thread changes
+        graph.out_of_sight(f"looking at it failed: {type(error).__name__}")
+    return Fingerprint(
+        identity=id(root),
+        version=fresh() if graph.opaque else Version(f"{UNSEEN}{version}") if graph.sealed else version,
+        holds=graph.holds,
+        covered=graph.covered,
+        owned=graph.owned,
+        shown=tuple(graph.shown),
+        refers=frozenset(graph.refers),
+        kin=frozenset(graph.kin),
+        packages=frozenset(graph.packages),
+        tools=frozenset(graph.tools),
+        classes=graph.classes,
+        facts=graph.facts | Facts(attributes=frozenset(graph.words)) if graph.words else graph.facts,
+        opaque=graph.opaque,
+        stays=graph.stays or graph.opaque,
+        restless=graph.restless,
+        blind=graph.blind,
+        calling=graph.calling,
+        finalizes=graph.finalizes,
+        boundless=graph.boundless,
+    )

@@ -1,0 +1,1 @@
+"""Objects of single libraries as descriptions, a library a file."""

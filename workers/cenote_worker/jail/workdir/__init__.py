@@ -1,0 +1,1 @@
+"""The working directory: requests from outside, files of skills, and its versions."""

@@ -1,0 +1,353 @@
+"""Versions of the working directory, one for each state of the namespace that is kept.
+
+A look at all metadata tells what may have changed; of that, and of nothing else, the bytes are copied. Copying and
+not linking, since a cell may write into any file that it can name; what cannot change any more are the copies.
+Metadata proves a file unchanged only where two changes of a file always have two times, which is tried out.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from cenote_worker.jail.process.proc_info import shared_files
+from cenote_worker.jail.workdir import restoring as bringing
+from cenote_worker.jail.workdir.restoring import InUse, NotBrought, TreeRestore
+from cenote_worker.jail.workdir.tree import (
+    PathEntry,
+    Signature,
+    TooManyEntries,
+    Tree,
+    opened,
+    parent_of,
+    scan,
+)
+from cenote_worker.jail.workdir.version_store import NoRoom, VersionLost, VersionStore
+from cenote_worker.process.pristine import BUILTINS
+
+__all__ = [
+    "InUse",
+    "NotBrought",
+    "RecordResult",
+    "RestoreResult",
+    "SkippedPath",
+    "VersionLost",
+    "WorkdirVersions",
+]
+
+
+__builtins__ = BUILTINS
+
+_fstat = os.fstat
+
+_REALTIME_COARSE = 5
+"""The clock that file systems stamp with: it moves on once per tick of the kernel, each 1 to 10 ms."""
+
+_TICK = 0.05
+"""Seconds that are waited for a tick at most, five times the longest one."""
+
+_TRIALS = 6
+
+_sleep, _monotonic = time.sleep, time.monotonic
+_clock_gettime_ns = time.clock_gettime_ns
+
+
+def is_fine(folder: Path) -> bool:
+    """Whether this file system stamps a file anew at each change that follows a look at it (Linux 6.13 and later).
+
+    Tried, on a file that is changed at once after each look: within a tick other systems give the same time.
+    """
+    probe = folder / f".{os.urandom(6).hex()}"
+    file = os.open(probe, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        times = []
+        for _ in range(_TRIALS):
+            os.pwrite(file, b"x", 0)
+            times.append(_fstat(file).st_ctime_ns)
+        return len(set(times)) == _TRIALS
+    finally:
+        os.close(file)
+        probe.unlink()
+
+
+def wait_until_past(ctime_ns: int) -> None:
+    """Until whatever changes from now on gets a later time than this."""
+    deadline = _monotonic() + _TICK
+    while _clock_gettime_ns(_REALTIME_COARSE) <= ctime_ns and _monotonic() < deadline:
+        _sleep(0.001)
+
+
+_lstat, _status_of = os.lstat, os.fstat
+
+_READ = (
+    os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+)  # opening a pipe must not wait for its writer
+_ATTEMPTS = 2
+
+MAX_SKIPPED = 20
+"""Paths that are named in one report; what comes after is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkippedPath:
+    """A path that a version does not have, or that could not be brought back, and why."""
+
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordResult:
+    """kept: whether there is a version now; if not, `skipped` says why for the path `""`. version: its number.
+
+    copied: files whose bytes were copied, and bytes: how many. skipped: at most MAX_SKIPPED; not_named: further ones.
+    """
+
+    kept: bool
+    version: int = 0
+    copied: int = 0
+    bytes: int = 0
+    skipped: tuple[SkippedPath, ...] = ()
+    not_named: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """changed: paths that were written, made or removed. skipped: those that are not as they were; see
+    RecordResult."""
+
+    changed: int
+    skipped: tuple[SkippedPath, ...] = ()
+    not_named: int = 0
+
+
+class WorkdirVersions:
+    """top: the working directory. store: a folder of our own on the same disk, outside of `top`.
+
+    Serves one process and the copies forked from it, of which only one is at work at a time.
+    """
+
+    def __init__(self, top: str, store: str, *, max_bytes: int, max_file: int) -> None:
+        self._top = top
+        self._store = VersionStore(store, max_bytes=max_bytes, max_file=max_file)
+        self._last: Tree = {}
+        self._last_version: int | None = None
+        self._fine_clock: bool | None = None
+
+    def record(self, version: int, *, or_last: bool = False) -> RecordResult:
+        """Keep the directory as it is now. Never raises: what is in it, and around it, is a cell's doing.
+
+        or_last: if it is as it was then, the last version will do, and nothing is written.
+        """
+        try:
+            return self._record(version, or_last)
+        except TooManyEntries:
+            return _nothing("there are too many files")
+        except OSError as error:
+            return _nothing(error.strerror or str(error))
+        except Exception as error:  # a cell may have replaced what this calls
+            return _nothing(f"{type(error).__name__}: {error}"[:200])
+
+    def numbers(self) -> list[int]:
+        """Of all versions that are kept."""
+        return self._store.numbers()
+
+    def learn(self, version: int) -> None:
+        """Take it for what was recorded last, as another process has done. Raises VersionLost."""
+        self._last, self._last_version = self._store.load(version), version
+
+    def restore(self, version: int) -> RestoreResult:
+        """Make the directory what it was. What is in place is not touched. Undoable if it was recorded before.
+
+        Raises VersionLost; nothing has been changed then. And OSError, if the directory itself cannot be opened.
+        """
+        target = self._store.load(version)
+        tree = self._look()
+        if target == self._last and self._is_still(tree) and _has_all(target):
+            # Mostly so, and whoever asks has just been forked: each page that it writes to is copied first.
+            self._last_version = version
+            return RestoreResult(changed=0)
+        restoring = TreeRestore(self._top, self._store, tree, target)
+        problems = restoring.run()
+        self._store.save(version, self._learn(version, target))
+        skipped = tuple(SkippedPath(path=path, reason=reason) for path, reason in problems.items())
+        return RestoreResult(
+            changed=restoring.changed,
+            skipped=skipped[:MAX_SKIPPED],
+            not_named=max(0, len(skipped) - MAX_SKIPPED),
+        )
+
+    def bring(self, version: int, paths: Collection[str], used: InUse) -> None:
+        """Make these paths what they were, and leave all others as they are; one that was not there goes.
+
+        Raises NotBrought: of whatever could not be made so, or may be noticed by somebody else, nobody should rely on
+        the rest either. VersionLost; nothing has been changed then. OSError, TooManyEntries.
+        """
+        target = bringing.wanted(self._store.load(version), paths)
+        tree = self._look()
+        linked = [path for path in paths if path in tree and self._has_names(path)]
+        there = bringing.present(tree, target, paths, linked, self._top, used)
+        problems = TreeRestore(self._top, self._store, there, target).run()
+        self._learn_part(paths, target)
+        for path, reason in problems.items():
+            raise NotBrought(f"{path}: {reason}")
+
+    def drop(self, version: int) -> None:
+        """Free what only this version has."""
+        self._store.drop(version)
+
+    def cost(self) -> int:
+        """Bytes of the disk that all versions take."""
+        return self._store.bytes()
+
+    # -- recording --
+
+    def _record(self, version: int, or_last: bool) -> RecordResult:
+        tree = self._look()
+        changed = self._take_over(tree)
+        last, copies = self._last_version, _Copies(self._top, self._store)
+        if or_last and last is not None and tree == self._last and not changed and self._store.has(last):
+            version = last
+        else:
+            self._wait_for_a_tick(changed, tree)
+            for path in changed:
+                tree[path] = copies.take(path, tree[path].signature)
+            self._save(version, tree)
+        skipped = [
+            SkippedPath(path=path, reason=entry.reason) for path, entry in tree.items() if entry.reason
+        ]
+        return RecordResult(
+            kept=True,
+            version=version,
+            copied=copies.files,
+            bytes=copies.bytes,
+            skipped=tuple(skipped[:MAX_SKIPPED]),
+            not_named=max(0, len(skipped) - MAX_SKIPPED),
+        )
+
+    def _look(self) -> Tree:
+        tree = scan(self._top)
+        # A look at the process's memory takes longer than one at a small directory.
+        if any(entry.kind == "file" for entry in tree.values()) and (mapped := shared_files()):
+            for path, entry in tree.items():
+                if entry.signature.inode in mapped:
+                    tree[path] = entry._replace(signature=entry.signature.doubted())
+        return tree
+
+    def _is_still(self, tree: Tree) -> bool:
+        return not self._take_over(tree) and tree == self._last
+
+    def _take_over(self, tree: Tree) -> list[str]:
+        """Give files that are as they were the content that they had. Gives the paths of the others."""
+        changed, kept = [], self._store.kept()
+        for path, entry in tree.items():
+            if entry.kind != "file":
+                continue
+            last = self._last.get(path)
+            if last and entry.signature.proves(last.signature) and last.content in kept:
+                tree[path] = last
+            else:
+                changed.append(path)
+        return changed
+
+    def _wait_for_a_tick(self, changed: list[str], tree: Tree) -> None:
+        """So that a change after the copy cannot have the time of the one before it."""
+        if self._fine_clock is None:
+            self._fine_clock = is_fine(self._store.folder)
+        if changed and not self._fine_clock:
+            wait_until_past(max(tree[path].signature.ctime_ns for path in changed))
+
+    def _save(self, version: int, tree: Tree) -> None:
+        if self._last_version is not None and tree == self._last:
+            try:
+                self._store.save_same(version, self._last_version)
+                return
+            except OSError:  # that version was dropped meanwhile
+                pass
+        self._store.save(version, tree)
+        self._last, self._last_version = tree, version
+
+    # -- restoring --
+
+    def _learn(self, version: int, target: Tree) -> Tree:
+        """The version as it lies on the disk now: the same contents, other signatures."""
+        now = self._look()
+        if self._fine_clock is False:
+            wait_until_past(max(entry.signature.ctime_ns for entry in now.values()))
+        tree = {
+            path: entry._replace(signature=now[path].signature) if path in now else entry
+            for path, entry in target.items()
+        }
+        self._last, self._last_version = tree, version
+        return tree
+
+    def _learn_part(self, paths: Collection[str], target: Tree) -> None:
+        """What of the last version these paths are, so that their bytes are not copied once more."""
+        now = self._look()
+        changed = [path for path in paths if path in now]
+        self._wait_for_a_tick(changed, now)
+        self._last = {path: entry for path, entry in self._last.items() if path not in paths}
+        self._last |= {
+            path: target[path]._replace(signature=now[path].signature) for path in changed if path in target
+        }
+        self._last_version = None
+
+    def _has_names(self, path: str) -> bool:
+        """Whether it is a file with more than one."""
+        status = _lstat(f"{self._top}/{path}")
+        return stat.S_ISREG(status.st_mode) and status.st_nlink > 1
+
+
+class _Copies:
+    """The copies that one record makes. files, bytes: how many."""
+
+    def __init__(self, top: str, store: VersionStore) -> None:
+        self._top, self._store = top, store
+        self._done: dict[tuple[int, int], PathEntry] = {}
+        self.files = self.bytes = 0
+
+    def take(self, path: str, signature: Signature) -> PathEntry:
+        """An entry with the file's content, or with the reason why it has none."""
+        if (done := self._done.get(signature.file)) is not None:
+            return done
+        try:
+            entry = self._taken(path)
+            if signature == signature.doubted():
+                entry = entry._replace(signature=entry.signature.doubted())
+        except OSError as error:
+            entry = PathEntry(signature, reason=f"it cannot be read: {error.strerror}")
+        except NoRoom as refusal:
+            entry = PathEntry(signature, reason=str(refusal))
+        self._done[signature.file] = entry
+        return entry
+
+    def _taken(self, path: str) -> PathEntry:
+        folder_path, name = parent_of(path)
+        with opened(self._top, folder_path) as folder:
+            file = os.open(name, _READ, dir_fd=folder)
+        try:
+            for _ in range(_ATTEMPTS):
+                before = Signature.of(_status_of(file))
+                if before.kind != "file":
+                    return PathEntry(before, reason="it became something else meanwhile")
+                content = self._store.add(file)
+                if Signature.of(_status_of(file)) == before:
+                    self.files, self.bytes = self.files + 1, self.bytes + before.size
+                    return PathEntry(before, content=content)
+                self._store.discard([content])
+            return PathEntry(before, reason="it is being written to")
+        finally:
+            os.close(file)
+
+
+def _has_all(tree: Tree) -> bool:
+    """Whether there is no path of which would have to be told that the version does not have it."""
+    return all(entry.kind != "other" for entry in tree.values())
+
+
+def _nothing(reason: str) -> RecordResult:
+    return RecordResult(kept=False, skipped=(SkippedPath(path="", reason=reason),))

@@ -1,0 +1,84 @@
+"""What a node has to know of a runtime to serve it, kept beside the runtime's jail."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Final
+
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.auth.capability import RuntimeKey
+from cenote_security.ids import RuntimeId
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.runtime.state.storage import NO_STORAGE, RuntimeStorage
+from cenote_worker.wire import policies
+
+KEY: Final = "runtime/{}/assignment"
+"""In the keeper; goes with everything else under `runtime/ID/`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """policy: a serialised Policy. lease: seconds that the runtime outlives its last client, 0 for ever.
+
+    keeping: what of it is stored, and where. keys: what capabilities for it are checked with.
+    """
+
+    runtime: str
+    tenant: str
+    policy: bytes = field(repr=False)
+    lease: float = 0.0
+    created: float = 0.0
+    keeping: RuntimeStorage = NO_STORAGE
+    keys: tuple[RuntimeKey, ...] = field(default=(), repr=False)
+
+    def sandbox(self) -> SandboxPolicy:
+        """Raises UsageError for what is no policy."""
+        return policies.to_policy(runtime_pb2.Policy.FromString(self.policy))
+
+    def record(self) -> bytes:
+        facts = {
+            "runtime": self.runtime,
+            "tenant": self.tenant,
+            "policy": _text(self.policy),
+            "lease": self.lease,
+            "created": self.created,
+            "keeping": asdict(self.keeping),
+            "keys": [{"id": key.id, "secret": _text(key.secret)} for key in self.keys],
+        }
+        return json.dumps(facts).encode()
+
+    @classmethod
+    def of_record(cls, record: bytes) -> Assignment:
+        facts: Mapping[str, object] = json.loads(record)
+        return cls(
+            runtime=str(facts["runtime"]),
+            tenant=str(facts["tenant"]),
+            policy=_bytes(facts["policy"]),
+            lease=float(str(facts["lease"])),
+            created=float(str(facts["created"])),
+            keeping=_keeping(facts["keeping"]),
+            keys=tuple(_keys(facts["keys"], str(facts["runtime"]))),
+        )
+
+
+def _keeping(kept: object) -> RuntimeStorage:
+    assert isinstance(kept, dict)
+    return RuntimeStorage(**kept)
+
+
+def _keys(kept: object, runtime: str) -> list[RuntimeKey]:
+    assert isinstance(kept, list)
+    return [
+        RuntimeKey(id=one["id"], runtime=RuntimeId(runtime), secret=_bytes(one["secret"])) for one in kept
+    ]
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _bytes(text: object) -> bytes:
+    return base64.b64decode(str(text))

@@ -1,0 +1,107 @@
+"""The certificate of a node: its key is made here, the gateway signs, and the keeper has both for the node's hosts.
+
+One for all processes of a node, which have all jails of the node in common anyway: a host that takes another's place
+serves at once, also while the gateway is away. Neither touches a disk, and the key never leaves the machine.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from cenote_security.auth.certificates import CertificateRequest, TlsMaterial, is_due, make_request
+from cenote_security.errors import UnavailableError
+from cenote_worker.descriptor_store.client import DescriptorStoreClient
+
+KEY: Final = "certificate"
+"""In the keeper."""
+
+LOOK_EVERY: Final = timedelta(seconds=2)
+"""What hosts show is this much older than what the keeper has, at the most."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class NodeCertificate:
+    """The node's agent has it. Thread-safe."""
+
+    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._there = threading.Event()
+        self._asked: CertificateRequest | None = None
+        self._material = _kept(keeper)
+        if self._material is not None:  # this agent has been started again
+            self._there.set()
+
+    def request(self, authority: bytes) -> bytes:
+        """What is to be signed now; nothing while there is a certificate of this authority and half of its time left.
+
+        It is to be asked every now and then: a keeper that is a new one gets back what the former one held.
+        """
+        with self._lock:
+            if self._material is not None and self._material.authority == authority:
+                if _kept(self._keeper) != self._material:
+                    self._keeper.put(KEY, self._material.record())
+                if not is_due(self._material.own.certificate, self._clock()):
+                    return b""
+            self._asked = self._asked or make_request()
+            return self._asked.request
+
+    def take(self, certificate: bytes, authority: bytes) -> None:
+        """What was signed, and by whom. Raises UsageError for a certificate of another key than the one asked for."""
+        with self._lock:
+            if self._asked is None:
+                return  # somebody else was faster
+            self._material = TlsMaterial(own=self._asked.answered(certificate), authority=authority)
+            self._keeper.put(KEY, self._material.record())
+            self._asked = None
+        self._there.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Whether there is one within that time, unless nobody is to wait any more."""
+        return self._there.wait(seconds) and self._material is not None
+
+    def give_up(self) -> None:
+        """The node ends: nobody waits for one any more."""
+        self._there.set()
+
+
+class HostCertificate:
+    """The same, as the node's hosts find it. Thread-safe.
+
+    It is wanted for each connection, before anybody has said who he is, and looked for once in some seconds.
+    """
+
+    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], datetime] = _now) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._material: TlsMaterial | None = None
+        self._looked: datetime | None = None
+
+    def __call__(self) -> TlsMaterial:
+        """Raises UnavailableError where there is none."""
+        now = self._clock()
+        # A clock that was set back is no reason to wait until it is where it was.
+        if self._looked is None or not timedelta() <= now - self._looked < LOOK_EVERY:
+            self._look()
+            self._looked = now
+        if self._material is None:
+            raise UnavailableError("this node has no certificate yet; the gateway signs it within seconds")
+        return self._material
+
+    def _look(self) -> None:
+        try:
+            self._material = _kept(self._keeper) or self._material
+        except UnavailableError:
+            return  # a keeper that has ended is replaced, and filled again, within seconds
+
+
+def _kept(keeper: DescriptorStoreClient) -> TlsMaterial | None:
+    kept = keeper.get(KEY)
+    return TlsMaterial.of_record(kept.record) if kept is not None else None

@@ -1,0 +1,164 @@
+"""The machine that a node lives on: its folder there, which it is named for, the ends of processes, the processors.
+
+Ray gives each raylet a name of its own, also one that is started where another has died. What the dead one's node
+had is still there, in the keeper: jails and values. So a node is not a raylet. Its name is its folder's, and an agent
+that comes up beside the folder of a node that nothing carries any more carries that one on.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import select
+import time
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Final, Self
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, check_private
+
+PREFIX: Final = "node-"
+_CARRIER: Final = "raylet"
+_LOCK: Final = "nodes.lock"
+
+SHORT: Final = 8
+"""Characters of a raylet's id that tell those of one cluster apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Carrier:
+    """The raylet that a node is carried by. began: in the kernel's count of ticks, so that no other process is taken
+    for it. space: its pid namespace, in which alone its pid means anything.
+    """
+
+    raylet: str
+    pid: int
+    began: str
+    space: str
+
+    @classmethod
+    def of_this_process(cls, raylet: str) -> Self:
+        """For an agent, whose parent is the raylet. raylet: its id."""
+        pid = os.getppid()
+        return cls(raylet=raylet, pid=pid, began=_began(pid), space=_space())
+
+    @classmethod
+    def read(cls, folder: Path) -> Self | None:
+        with suppress(OSError, ValueError):
+            raylet, pid, began, space = (folder / _CARRIER).read_text().split()
+            return cls(raylet=raylet, pid=int(pid), began=began, space=space)
+        return None
+
+    def write(self, folder: Path) -> None:
+        (folder / _CARRIER).write_text(f"{self.raylet} {self.pid} {self.began} {self.space}")
+
+    @property
+    def dead(self) -> bool:
+        """Surely: one that cannot be seen from here may live."""
+        return self.space == _space() and _began(self.pid) != self.began
+
+
+def node_of(folder: Path) -> str:
+    return folder.name.removeprefix(PREFIX)
+
+
+def settle(root: Path, carrier: Carrier) -> Path:
+    """The folder of the node that a raylet carries: still, or from now on. root: of one platform, on this machine.
+
+    Raises UsageError when the root is not this user's alone.
+    """
+    with _alone(root):
+        carried = {folder: Carrier.read(folder) for folder in sorted(root.glob(f"{PREFIX}*"))}
+        mine = [folder for folder, by in carried.items() if by is not None and by.raylet == carrier.raylet]
+        left = [folder for folder, by in carried.items() if by is not None and by.dead and _is_kept(folder)]
+        folder = (mine or left or [root / f"{PREFIX}{carrier.raylet[:SHORT]}"])[0]
+        folder.mkdir(mode=0o700, exist_ok=True)
+        carrier.write(folder)
+    return folder
+
+
+def clear(root: Path) -> None:
+    """Ends what nodes of this machine have left that nobody carries any more: their jails, values and folders."""
+    with suppress(FileNotFoundError), _alone(root):
+        for folder in root.glob(f"{PREFIX}*"):
+            carrier = Carrier.read(folder)
+            if carrier is not None and carrier.dead:
+                DescriptorStoreClient(folder).shut_down()
+                rmtree(folder, ignore_errors=True)
+
+
+def vacate(folder: Path, *, with_root: bool) -> None:
+    """Removes a node's folder, and the root with the last one, if that was made for nodes alone."""
+    rmtree(folder, ignore_errors=True)
+    if not with_root:
+        return
+    root = folder.parent
+    with suppress(OSError), _alone(root):
+        if not any(root.glob(f"{PREFIX}*")):
+            rmtree(root, ignore_errors=True)
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """While no other agent of this machine chooses."""
+    root.mkdir(mode=0o700, exist_ok=True)
+    check_private(root)
+    lock = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _is_kept(folder: Path) -> bool:
+    """Whether its keeper is there still."""
+    client = DescriptorStoreClient(folder)
+    try:
+        client.keys("runtime/")
+    except UnavailableError:
+        return False
+    finally:
+        client.close()
+    return True
+
+
+def _began(pid: int) -> str:
+    """When a process began; empty when it has ended, buried or not."""
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return fields[19] if fields[0] not in "ZX" else ""
+    return ""
+
+
+def _space() -> str:
+    return str(Path("/proc/self/ns/pid").readlink())
+
+
+@contextmanager
+def awaited_end(pids: Collection[int], patience: float) -> Iterator[None]:
+    """Have them killed inside. Behind it they are gone, or those many seconds have passed."""
+    with ExitStack() as opened:
+        waited_for = []
+        for pid in pids:
+            with suppress(ProcessLookupError):  # it is gone already
+                waited_for.append(os.pidfd_open(pid))  # now: its number may be another's later
+                opened.callback(os.close, waited_for[-1])
+        yield
+        until = time.monotonic() + patience
+        for process in waited_for:
+            select.select([process], [], [], max(until - time.monotonic(), 0.0))
+
+
+def processors() -> int:
+    """That this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def idle_seconds() -> float:
+    """For how long they had nothing to do since the machine's start, all of them together."""
+    return float(Path("/proc/uptime").read_text().split()[1])

@@ -1,0 +1,207 @@
+"""The Ray cluster of a platform: joined, and with an agent on each of its machines."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+# Else a lost connection silently starts a cluster of its own.
+os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+
+import ray
+from ray.exceptions import AuthenticationError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cenote_security.auth.capability import RuntimeKey
+from cenote_security.errors import UsageError
+from cenote_security.loopback import is_loopback
+from cenote_worker.node.machine import PREFIX, SHORT
+from cenote_worker.node.ray.actor_calls import LOOKERS, LOOKS, THREADS, answers
+from cenote_worker.node.ray.agent import NodeAgent
+from cenote_worker.node.ray.host import NodeSettings
+from cenote_worker.node.ray.value_copies import AGENT, LOOK_SECONDS, agents
+from cenote_worker.runtime.patch_jobs import Patcher
+
+DISSOLVE_SECONDS: Final = 15.0
+"""For all machines together."""
+
+
+CLIENT_TRIES: Final = 5
+"""Of Ray's client server to start a process for this driver."""
+
+_NO_SERVER: Final = "Starting Ray client server failed"
+
+
+def join(address: str, platform: str) -> None:
+    """Makes this process one of the cluster's drivers. platform: so that others on this cluster are not met.
+
+    Raises ConnectionError.
+    """
+    ending = signal.getsignal(signal.SIGTERM)
+    try:
+        _begin(address, f"cenote-{platform}")
+    except (ConnectionError, AuthenticationError) as error:
+        raise ConnectionError(_reason(str(error))) from error
+    if threading.current_thread() is threading.main_thread():
+        # Ray puts its own way out there, which leaves everything as it is.
+        signal.signal(signal.SIGTERM, ending)
+
+
+def _begin(address: str, namespace: str, tries: int = CLIENT_TRIES) -> None:
+    """Ray's client server starts a process for each driver. Now and then that ends at once: it was forked while other
+    threads were in gRPC. Another one is asked for.
+    """
+    try:
+        ray.init(
+            address=address,
+            namespace=namespace,
+            log_to_driver=False,
+            configure_logging=False,
+            ignore_reinit_error=True,
+        )
+    except ConnectionError as error:
+        if tries == 1 or _NO_SERVER not in str(error):
+            raise
+        _begin(address, namespace, tries - 1)
+
+
+def _reason(said: str) -> str:
+    """What Ray says, in a line. From its client's server comes a traceback, of which the last line says it."""
+    lines = [line for line in said.strip().splitlines() if line.strip()] or ["it gives no reason"]
+    if len(lines) > 1 and lines[1].startswith("Traceback"):
+        return f"{lines[0].rstrip(': ')}: {lines[-1]}"
+    return f"{lines[0]}{_token_hint()}"
+
+
+def _token_hint() -> str:
+    """Ray looks for a token only where it is told to, and says of a wrong one that nobody answers."""
+    if os.environ.get("RAY_AUTH_MODE") == "token":
+        return " with the token that RAY_AUTH_MODE=token has it take from RAY_AUTH_TOKEN_PATH, or ~/.ray/auth_token"
+    return "; where it asks for a token, set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN_PATH if that is no usual place"
+
+
+def joined(address: str) -> str:
+    """Where the cluster is that was joined by this address, which may be a word such as `auto`."""
+    if address.startswith("ray://"):
+        return address
+    found: str = ray.get_runtime_context().gcs_address
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """What the agents of all nodes have in common.
+
+    folder: for keepers, on each machine the same path. host: what hosts listen at; empty for their node's address.
+    hosts: processes of a node that serve runtimes, at most. room: bytes of memory for shared values of a node, None
+    for half of what it has. only_node: the name of the only machine; empty where each names itself. secured: nodes on
+    the loopback too; all others are in any case. clients: see Secured. patcher: see RuntimeServer; a function of a
+    module.
+    """
+
+    folder: Path
+    key: RuntimeKey
+    host: str = ""
+    hosts: int
+    room: int | None
+    only_node: str = ""
+    secured: bool = False
+    clients: bool = True
+    patcher: Patcher | None = None
+
+
+def ensure_agents(settings: AgentSettings, without: Collection[str]) -> dict[str, Any]:
+    """An agent on each machine that is there, by the short id of its raylet. Those that run already are kept.
+
+    without: raylets that are to have none.
+    """
+    alive = {node["NodeID"][:SHORT]: node for node in _nodes() if node["Alive"]}
+    return {
+        raylet: _agent(_settings(settings, node), node["NodeID"])
+        for raylet, node in alive.items()
+        if raylet not in without
+    }
+
+
+def check_lines(settings: AgentSettings) -> None:
+    """Before agents are taken over that a killed gateway has left: they go on with the lines that they were given.
+
+    Raises UsageError where those are others than these. Who does not answer is asked nothing.
+    """
+    wanted = {node["NodeID"][:SHORT]: _settings(settings, node) for node in _nodes() if node["Alive"]}
+    former: dict[str, tuple[bool, bool]] = answers(
+        {raylet: agent.lines.remote() for raylet, agent in agents().items() if raylet in wanted}, LOOK_SECONDS
+    )
+    for raylet, (secured, clients) in former.items():
+        if (secured, clients) != (wanted[raylet].secured, wanted[raylet].clients):
+            how = f"{'with' if secured else 'without'} --tls, {'without' if clients else 'with'} --relay"
+            raise UsageError(
+                f"runtimes that a killed platform has left here are served as it was started, {how}; start it like "
+                f"that again, or end them with `cenote down` first"
+            )
+
+
+def dissolve() -> None:
+    """Ends all runtimes, shared values and actors of ours, on each machine; an agent that is stuck, after a while."""
+    there = list(agents().values())
+    ends: list[Any] = [agent.dissolve.remote() for agent in there]
+    if ends:
+        ray.wait(ends, num_returns=len(ends), timeout=DISSOLVE_SECONDS)
+    for agent in there:
+        ray.kill(agent)
+
+
+def leave() -> None:
+    ray.shutdown()
+
+
+def listening(settings: AgentSettings) -> dict[str, str]:
+    """What the hosts of each machine that is there listen at, by the short id of its raylet."""
+    return {node["NodeID"][:SHORT]: _host(settings, node) for node in _nodes() if node["Alive"]}
+
+
+def _host(common: AgentSettings, node: dict[str, Any]) -> str:
+    return common.host or str(node["NodeManagerAddress"])
+
+
+def _settings(common: AgentSettings, node: dict[str, Any]) -> NodeSettings:
+    host = _host(common, node)
+    return NodeSettings(
+        node=common.only_node,
+        folder=str(common.folder / f"{PREFIX}{common.only_node}" if common.only_node else common.folder),
+        listen=f"{host}:0",
+        hosts=common.hosts,
+        room=common.room,
+        key=common.key,
+        secured=common.secured or not is_loopback(host),
+        clients=common.clients,
+        patcher=common.patcher,
+    )
+
+
+def _nodes() -> list[dict[str, Any]]:
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return nodes
+
+
+def _agent(settings: NodeSettings, node: str) -> Any:
+    remote: Any = ray.remote  # whose types know of no groups
+    return (
+        remote(concurrency_groups={LOOKS: LOOKERS})(NodeAgent)
+        .options(
+            name=AGENT + node[:SHORT],
+            lifetime="detached",
+            get_if_exists=True,
+            num_cpus=0,
+            max_restarts=-1,
+            max_task_retries=0,
+            max_concurrency=THREADS,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        .remote(settings)
+    )

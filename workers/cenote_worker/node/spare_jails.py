@@ -1,0 +1,39 @@
+"""Jails on their way from the process that has the zygote to the host that asked for one, through the keeper."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Final
+
+from cenote_security.errors import UnavailableError
+from cenote_worker.descriptor_store.client import DescriptorStoreClient
+from cenote_worker.supervisor.jail_handle import JailEnds
+
+_PLACE: Final = "spare/"
+
+
+def put_spare(keeper: DescriptorStoreClient, ends: JailEnds) -> str:
+    """Leaves a jail in the keeper, and gives the key by which it is fetched."""
+    key = f"{_PLACE}{time.monotonic():.0f}/{secrets.token_hex(8)}"
+    try:
+        keeper.put(key, ends.record(), ends.descriptors())
+    finally:
+        ends.close()
+    return key
+
+
+def take_spare(keeper: DescriptorStoreClient, key: str) -> JailEnds:
+    """Raises UnavailableError when it was given up meanwhile."""
+    kept = keeper.get(key)
+    if kept is None:
+        raise UnavailableError("the jail that was started for this runtime is gone; try again")
+    keeper.drop(key)
+    return JailEnds.arrived(kept.record, kept.descriptors)
+
+
+def sweep_spares(keeper: DescriptorStoreClient, before: float) -> None:
+    """Gives up those that were put before a time, on the monotonic clock, and were never fetched."""
+    for key in keeper.keys(_PLACE):
+        if float(key.split("/")[1]) < before:
+            keeper.drop(key)

@@ -1,0 +1,305 @@
+"""Shared values as the keeper of a node has them: in memory, and those that are not used on disk; and leases on them.
+
+Either way a value is an entry with a descriptor. Which entries are in memory is said by their keys, when a value was
+last used by the times of its memory file: so the processes of a node agree without telling each other anything.
+Leases are entries beside the values, one each, for the same reason. Files on disk have no name, and last as long as
+any process has a descriptor of them.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final
+
+from cenote_security.errors import UnavailableError
+from cenote_security.sealed_memory import SealedMemory, copy_bytes
+from cenote_worker.descriptor_store.client import DescriptorStoreClient, StoredEntry
+from cenote_worker.descriptor_store.message import close_all
+from cenote_worker.process.file_systems import kind_of
+from cenote_worker.supervisor.start import machine_memory
+
+LEASES: Final = "lease/"
+
+
+class ReferenceLeases:
+    """name: of a value, `TENANT/REFERENCE`. A lease ends at a time of `clock`."""
+
+    def __init__(self, keeper: DescriptorStoreClient, clock: Callable[[], float]) -> None:
+        self._keeper = keeper
+        self._clock = clock
+        self._loose: frozenset[str] = frozenset()
+
+    def extend(self, name: str, holder: str, seconds: float) -> None:
+        """A lease never becomes shorter."""
+        key = _key(name, holder)
+        known = self._keeper.get(key)
+        until = max(self._clock() + seconds, float(known.record) if known is not None else 0.0)
+        self._keeper.put(key, repr(until).encode())
+
+    def has(self, name: str, holder: str) -> bool:
+        return self._keeper.get(_key(name, holder)) is not None
+
+    def drop(self, name: str, holder: str) -> None:
+        self._keeper.drop(_key(name, holder))
+
+    def ends(self, name: str) -> Iterator[float]:
+        """When those that still count end."""
+        for key in self._keeper.keys(_key(name, "")):
+            kept = self._keeper.get(key)
+            if kept is not None and float(kept.record) > self._clock():
+                yield float(kept.record)
+
+    def of(self, holders: str) -> list[tuple[str, str]]:
+        """What holders whose names begin so have leases on, and which of them."""
+        held = map(_parts, self._keeper.keys(LEASES))
+        return [(name, holder) for name, holder in held if holder.startswith(holders)]
+
+    def sweep(self, values: set[str]) -> set[str]:
+        """Drops those that are over, and such on none of `values`. The values that are held.
+
+        A value is put behind its first lease, so a lease on nothing goes only when it was that at the last sweep too.
+        """
+        now, held, loose = self._clock(), set[str](), set[str]()
+        for key in self._keeper.keys(LEASES):
+            name = _parts(key)[0]
+            kept = self._keeper.get(key)
+            if kept is None or float(kept.record) <= now or (name not in values and key in self._loose):
+                self._keeper.drop(key)
+                continue
+            held.add(name)
+            if name not in values:
+                loose.add(key)
+        self._loose = frozenset(loose)
+        return held
+
+
+def _key(name: str, holder: str) -> str:
+    return f"{LEASES}{name}/{holder}"
+
+
+def _parts(key: str) -> tuple[str, str]:
+    """The name of the value, and the holder, whose own name may have slashes in it."""
+    tenant, reference, holder = key.removeprefix(LEASES).split("/", 2)
+    return f"{tenant}/{reference}", holder
+
+
+_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs", "hugetlbfs"})
+"""File systems that are memory themselves."""
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+_PART_OF_FREE: Final = 2
+"""One value takes at most this part of what is free: the rest of the machine works on that disk too."""
+
+
+class ValueDisk:
+    """The disk that a folder is on."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def write(self, memory: SealedMemory) -> SealedMemory:
+        """A copy of a value, to be read only. Raises UnavailableError where the disk has no room for it."""
+        self._check(memory.size)
+        try:
+            return self._written(memory)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            raise UnavailableError(f"{self._no_room(memory.size)}: {error.strerror}") from error
+
+    def _written(self, memory: SealedMemory) -> SealedMemory:
+        with TemporaryFile(dir=self._folder) as file:
+            if memory.size:
+                # Now, so that a full disk is told to whoever asks, and not when the kernel writes the pages.
+                os.posix_fallocate(file.fileno(), 0, memory.size)
+                copy_bytes(memory.fileno(), 0, memory.size, file.fileno())
+            os.fchmod(file.fileno(), 0o400)
+            reading = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+            return SealedMemory(reading, memory.size)
+
+    def _check(self, size: int) -> None:
+        if (kind := kind_of(self._folder.stat().st_dev)) in _MEMORY:
+            raise UnavailableError(f"{self._no_room(size)}: it is on {kind}, which is memory too")
+        status = os.statvfs(self._folder)
+        free = status.f_bavail * status.f_frsize
+        if size > free // _PART_OF_FREE:
+            raise UnavailableError(
+                f"{self._no_room(size)}: {free} bytes are free, and one value gets half of that"
+            )
+
+    def _no_room(self, size: int) -> str:
+        return (
+            f"the memory for shared values is full, and {self._folder} has no room for {size} bytes of them"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InMemory:
+    """A value that could go to disk. used: when it last was, in nanoseconds of one clock.
+
+    held: whether a runtime has it too. Its memory would not become free, and be written besides.
+    """
+
+    name: str
+    size: int
+    used: int
+    held: bool
+
+
+def evicted(values: Iterable[InMemory], lacking: int) -> Sequence[InMemory] | None:
+    """Those that go to disk, least recently used first, so that `lacking` bytes become free.
+
+    None when all that could go are not enough: then none of them has to.
+    """
+    idle = sorted((value for value in values if not value.held), key=lambda value: value.used)
+    chosen: list[InMemory] = []
+    for value in idle:
+        if lacking <= 0:
+            break
+        chosen.append(value)
+        lacking -= value.size
+    return chosen if lacking <= 0 else None
+
+
+VALUES: Final = "value/"
+SPILLED: Final = "spilled/"
+"""Where entries are whose values are on disk. A value that moves is in both places for a moment, never in none."""
+
+RUNTIMES: Final = "runtime/"
+INJECTION: Final = "/injection/"
+"""Where runtimes have what was injected into them."""
+
+
+class ValueStore:
+    """name: of a value, `TENANT/REFERENCE`. room: bytes of memory for all, None for half of what the machine has."""
+
+    def __init__(self, keeper: DescriptorStoreClient, room: int | None) -> None:
+        self._keeper = keeper
+        self._room = _half_of_memory() if room is None else room
+        self._disk = ValueDisk(keeper.folder)
+
+    def put(self, name: str, record: bytes, memory: SealedMemory) -> None:
+        """The caller keeps its memory. Raises UnavailableError where neither memory nor disk has room for it."""
+        _note_use(memory.fileno())
+        with _turn(self._keeper.folder):
+            if self._make_room(memory.size):
+                self._keeper.put(VALUES + name, record, [memory.fileno()])
+            else:  # what is in memory is in use: there it would be in nobody's way
+                self._put_on_disk(name, record, memory)
+
+    def get(self, name: str) -> StoredEntry | None:
+        """Whoever gets it owns the descriptor."""
+        # In this order: one that moves to disk meanwhile is there before it is gone here.
+        return self._keeper.get(VALUES + name) or self._keeper.get(SPILLED + name)
+
+    def use(self, name: str) -> StoredEntry | None:
+        """The same, and a note that somebody uses it."""
+        kept = self.get(name)
+        if kept is not None:
+            _note_use(kept.descriptors[0])
+        return kept
+
+    def drop(self, name: str) -> None:
+        """In the order in which it moves, so that a value that moves to disk meanwhile does not stay there."""
+        self._keeper.drop(VALUES + name)
+        self._keeper.drop(SPILLED + name)
+
+    def names(self, tenant: str = "") -> list[str]:
+        """Of one tenant's values, or of all; in order."""
+        prefix = f"{tenant}/" if tenant else ""
+        kinds = (VALUES, SPILLED)
+        found = {key.removeprefix(kind) for kind in kinds for key in self._keeper.keys(kind + prefix)}
+        return sorted(found)
+
+    # -- room --
+
+    def _make_room(self, size: int) -> bool:
+        """Whether memory has room for so much now. Raises UnavailableError when the disk is full."""
+        if size > self._room:
+            return False
+        lacking = self._used() + size - self._room
+        if lacking <= 0:
+            return True
+        leaving = evicted(self._in_memory(), lacking)
+        for value in leaving or ():
+            self._spill(value.name)
+        return leaving is not None
+
+    def _spill(self, name: str) -> None:
+        kept = self._keeper.get(VALUES + name)
+        if kept is None:  # nobody needs it any more
+            return
+        with SealedMemory(kept.descriptors[0], value_size(name)) as memory:
+            self._put_on_disk(name, kept.record, memory)
+        self._keeper.drop(VALUES + name)
+
+    def _put_on_disk(self, name: str, record: bytes, memory: SealedMemory) -> None:
+        with self._disk.write(memory) as written:
+            self._keeper.put(SPILLED + name, record, [written.fileno()])
+
+    def _used(self) -> int:
+        return sum(map(value_size, self._keeper.keys(VALUES)))
+
+    def _in_memory(self) -> Iterator[InMemory]:
+        held = self._held_by_runtimes()
+        for key in self._keeper.keys(VALUES):
+            kept = self._keeper.get(key)
+            if kept is None:
+                continue
+            status = os.fstat(kept.descriptors[0])
+            close_all(kept.descriptors)
+            name = key.removeprefix(VALUES)
+            yield InMemory(
+                name=name,
+                size=value_size(name),
+                used=status.st_mtime_ns,
+                held=(status.st_dev, status.st_ino) in held,
+            )
+
+    def _held_by_runtimes(self) -> set[tuple[int, int]]:
+        """The memory that injections of this node's runtimes have: kept for the jails to come, and mapped now."""
+        held = set()
+        for key in self._keeper.keys(RUNTIMES):
+            kept = self._keeper.get(key) if INJECTION in key else None
+            for descriptor in kept.descriptors if kept is not None else ():
+                status = os.fstat(descriptor)
+                held.add((status.st_dev, status.st_ino))
+            if kept is not None:
+                close_all(kept.descriptors)
+        return held
+
+
+def value_size(name: str) -> int:
+    """By the reference that it is known by."""
+    return int(name.split("_")[-2], 16)
+
+
+def _note_use(descriptor: int) -> None:
+    now = time.time_ns()  # the kernel's own idea of now is some milliseconds old
+    with suppress(OSError):  # without the right to: then it is as old as its memory
+        os.utime(descriptor, ns=(now, now))
+
+
+def _half_of_memory() -> int:
+    """Of the machine, or of the container that this process is in."""
+    return machine_memory() // 2
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """One at a time, of all threads of all processes of the node: whoever has the lock on the keeper's folder."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,1 @@
+"""What both sides of the wall ask of their own process: builtins, threads, signals, modules, memory, metrics."""

@@ -1,0 +1,526 @@
+"""A runtime as whoever hosts it sees it: the jail that holds its namespace now, and what each jail of it begins with.
+
+Calls that only queue something never block; `start` does. A request's progress goes to a Listener.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from cenote_security.errors import JailLostError, RuntimeClosedError, UsageError
+from cenote_security.network import Allow
+from cenote_security.policy import SandboxPolicy
+from cenote_worker.egress.ledger import Decision, EgressLedger
+from cenote_worker.execution.programs import ProgramOrder
+from cenote_worker.execution.results import Carried, JailStatus, OnError, SnapshotInfo
+from cenote_worker.history.history import History
+from cenote_worker.process.metrics import Counts
+from cenote_worker.record.lineage import Lineage
+from cenote_worker.runtime import jail_requests
+from cenote_worker.runtime.attachment import AttachedRuntime
+from cenote_worker.runtime.handover.handover_log import NO_HANDOVER_LOG, HandoverLog
+from cenote_worker.runtime.injection import Injection
+from cenote_worker.runtime.injection_log import InjectionLog, unkept_files
+from cenote_worker.runtime.jail_requests import PYTHON, FormCheck, WorkdirRequest, WrittenForm
+from cenote_worker.runtime.jails import RESET, CurrentJail, FreshJails, InjectionDelivery, StartJail
+from cenote_worker.runtime.keyed_requests import KeyedCalls, RequestKey
+from cenote_worker.runtime.patch_jobs import PatchJobs
+from cenote_worker.runtime.programs import begin_program
+from cenote_worker.runtime.recorder import SharingListener, StepRecorder, UsageEntry
+from cenote_worker.runtime.replay import HostCallReplays
+from cenote_worker.runtime.reruns import Reruns
+from cenote_worker.runtime.snapshots import check_label, check_target, keeping
+from cenote_worker.runtime.state.state_source import NO_STATE_SOURCE, StateSource
+from cenote_worker.runtime.submissions import Submissions
+from cenote_worker.supervisor.channels.host_calls import HostHandler
+from cenote_worker.supervisor.exit_reason import JailExit
+from cenote_worker.supervisor.program import ProgramHandle, ProgramListener
+from cenote_worker.supervisor.requests import OWNER, AuthorSession, Listener, Withdraw
+from cenote_worker.supervisor.start import start_jail
+from cenote_worker.supervisor.supervisor import Supervisor
+
+ASLEEP = JailExit(reason="hibernated", text="the runtime was put to sleep")
+
+NOWHERE = (-1, -1)
+"""No state of a runtime: see `HostedRuntime.state`."""
+
+
+class HostedRuntime:
+    """One namespace: what was put into it, the jail that holds it now, the steps that ran."""
+
+    place = ""
+    """Of references: their values lie in this process."""
+
+    def __init__(
+        self,
+        policy: SandboxPolicy,
+        hosts: HostHandler,
+        start: StartJail | None = None,
+        name: str = "",
+        legacy: HandoverLog = NO_HANDOVER_LOG,
+        history: History | None = None,
+        counts: Counts | None = None,
+    ) -> None:
+        """hosts: carries out what jails call outside. start: makes its jails; in this process by default.
+
+        name: what errors call it. legacy: what is left to another process that takes it over. history: where its
+        steps are written down; in memory by default. counts: of its process; by default of this runtime alone.
+        """
+        self.name = name
+        self._pid = os.getpid()
+        self.turn = threading.RLock()
+        """Whoever has it is the only one to send anything to the jail."""
+        self._legacy = legacy
+        self.ledger = EgressLedger(policy.network, counts) if isinstance(policy.network, Allow) else None
+        self.jail = CurrentJail(self.is_stored)
+        """Under `turn`."""
+        self._at_hand: Supervisor | None = None
+        """Under `turn`, for whoever has it without having waited; see `at_hand`."""
+        self._closed = False
+        self.recorder = StepRecorder(history or History(), counts)
+        self.noted = InjectionLog(legacy, self.history, policy.memory_bytes)
+        self.replays = HostCallReplays(hosts, self.recorder.host_calls.effect_of)
+        deliveries = InjectionDelivery(policy, self.replays, self.recorder.host_calls, legacy)
+        self._fresh = FreshJails(
+            policy, self.ledger, start or start_jail, self.noted, deliveries, self.recorder, legacy
+        )
+        self.submissions = Submissions(self, self.jail, deliveries, legacy)
+        self._reruns = Reruns(self, legacy)
+        self._step = self.history.tree.last
+        self.calls = KeyedCalls(name, policy.output_bytes, legacy.settled)
+        self.patches = PatchJobs(self, legacy)
+        self.refill: StateSource = NO_STATE_SOURCE
+        """What fills a fresh jail once it has the injected values."""
+        self.carried: Carried | None = None
+        """Of the state that the latest jail began with; None for one that began with the injected values only."""
+        self.earlier: Lineage | None = None
+        """The steps that led to the state which the history begins with, where that is known from elsewhere."""
+        self.began_elsewhere = len(self.history.tree) > 0
+        """Whether the first steps ran in another runtime or process, which may have begun with other values."""
+
+    @property
+    def policy(self) -> SandboxPolicy:
+        """What its jails may do; its environment by digest, once there has been one."""
+        return self._fresh.policy
+
+    def pin(self) -> SandboxPolicy:
+        """As `policy`, with the environment by digest now. Blocks while that is built."""
+        return self._fresh.pin()
+
+    # -- what another process has left --
+
+    def count_on(self, steps: int, ends_at: float | None) -> None:
+        """So many steps have had a number; when the runtime's time is over, if its first jail has been started."""
+        self._step = max(self._step, steps)
+        self._fresh.end_at(ends_at)
+
+    @property
+    def history(self) -> History:
+        """What has happened in this runtime."""
+        return self.recorder.history
+
+    def read_history(self) -> History:
+        """As `history`; see Backend."""
+        return self.history
+
+    # -- life --
+
+    def start(self, seat: AuthorSession = OWNER) -> None:
+        """Makes sure that there is a jail. Blocks for some 10 ms, once per process for the zygote.
+
+        Raises JailLostError, once for each seat, when the jail that it has used ended between two calls;
+        UnavailableError and IsolationUnavailableError when no jail can be had.
+        """
+        self.started(seat)
+
+    def started(self, seat: AuthorSession = OWNER) -> Supervisor:
+        """The jail that runs now, started if need be; see `start`."""
+        with self.turn:
+            self.check_open()
+            death = self.jail.unheard(seat)
+            if death is not None and not self.refill.exact:
+                raise JailLostError(death.describe())
+            supervisor = self.jail.running or self._at_hand
+            if supervisor is None:
+                supervisor = self.jail.supervisor = self._fresh.make(self.refill, self._step)
+            self.jail.used(seat, supervisor)
+            return supervisor
+
+    @contextmanager
+    def at_hand(self) -> Iterator[bool]:
+        """Whether calls can be begun now without waiting for anybody; if so, this thread has the turn inside.
+
+        There no call starts a jail, which takes as long as the code in it likes: what comes to one that has ended by
+        then ends with it, as if it had come a moment earlier.
+        """
+        if not self.turn.acquire(blocking=False):
+            yield False
+            return
+        former = self._at_hand
+        try:
+            self._at_hand = self.jail.running
+            yield self._at_hand is not None
+        finally:
+            self._at_hand = former
+            self.turn.release()
+
+    def begin_again(self) -> None:
+        """Starts a jail that begins with the values that the history does, where none runs. As `start`."""
+        with self.turn:
+            self.check_open()
+            self.jail.supervisor = supervisor = self._fresh.make_again(self._step)
+            self.jail.used(OWNER, supervisor)
+
+    def is_stored(self) -> bool:
+        """Whether another jail begins with what everybody was told last. On any thread."""
+        return not self._closed and self.refill.is_current
+
+    @property
+    def running(self) -> bool:
+        """Whether a jail is there, so that `start` would not block."""
+        return self.jail.running is not None
+
+    @property
+    def supervisor(self) -> Supervisor | None:
+        """Of the jail that runs now, or of the last one."""
+        return self.jail.supervisor
+
+    @property
+    def isolation(self) -> str:
+        """`strict`, `landlock` or `none`: what holds the jail that runs now. Starts one if need be."""
+        return self.started().isolation
+
+    @property
+    def limits(self) -> str:
+        """`cgroup v1`, `cgroup v2` or `watchdog`: who holds the limits of the jail that runs now, as a whole."""
+        return self.started().limits
+
+    @property
+    def network_log(self) -> tuple[Decision, ...]:
+        """What the proxy decided last, oldest first; empty without a network."""
+        return self.ledger.decisions if self.ledger is not None else ()
+
+    def reset(self) -> None:
+        """Ends the jail; the next call starts a fresh one with the injected values as they were at first."""
+        with self.turn:
+            self.check_open()
+            supervisor = self.jail.dismiss()
+            self.refill.forget()
+            self.carried = None
+        if supervisor is not None:
+            supervisor.mourned()
+            supervisor.end(RESET)
+        self.recorder.reset()
+
+    @property
+    def begins_otherwise(self) -> str:
+        """Why a fresh jail does not begin in the state that the history does; empty if it does, or will once files
+        are written there.
+        """
+        return self.noted.start.obstacle or unkept_files(self.history)
+
+    def start_beside(
+        self, policy: SandboxPolicy, ledger: EgressLedger | None, ends_at: float | None
+    ) -> Supervisor:
+        """See StartJail: a jail that nobody takes over, whose namespace is not this one."""
+        return self._legacy.start_beside(policy, ledger, ends_at)
+
+    def exchange(self, supervisor: Supervisor | None) -> Supervisor | None:
+        """The jail that runs now, which is the caller's from here on. The other one is next; None for a fresh one."""
+        with self.turn:
+            self.check_open()
+            return self.jail.exchange(supervisor)
+
+    def sleep(self) -> None:
+        """Ends the jail without anybody's loss: its state is stored, and the next call fills another with it."""
+        supervisor = self.exchange(None)
+        if supervisor is not None:
+            supervisor.mourned()
+            supervisor.end(ASLEEP)
+
+    def doze(self, supervisor: Supervisor, state: tuple[int, int]) -> bool:
+        """The same, if that jail is still in that state and nobody does anything with it. Whether it sleeps."""
+        with self.turn:
+            if (
+                self._closed
+                or supervisor is not self.jail.supervisor
+                or supervisor.busy
+                or state != self.state
+            ):
+                return False
+            self.sleep()
+            return True
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Tells one state of the namespace from a later one: the last step that was begun, and where that led."""
+        return self._step, self.head
+
+    def close(self) -> None:
+        """Ends the jail, for good. Closing twice is fine.
+
+        Whoever has the turn waits for the jail, for as long as the code in it likes: so that ends first.
+        """
+        if self._pid == os.getpid():
+            self._fresh.close()
+            self.patches.close()
+            if (running := self.jail.running) is not None:
+                running.end(JailExit(reason="closed"))
+        with self.turn:
+            if self._closed or self._pid != os.getpid():
+                return
+            self._closed = True
+            supervisor = self.jail.supervisor
+            self._reruns.second_jail.close()
+        if supervisor is not None:
+            supervisor.end(JailExit(reason="closed"))
+        self.refill.close()
+        self.noted.close()
+        self._legacy.close()
+        self.history.close()
+
+    def hand_over(self) -> bool:
+        """Leaves an idle runtime to another process, which adopts it; then this is closed. False while it works.
+
+        Raises UsageError when nothing is kept for another process.
+        """
+        if self._legacy is NO_HANDOVER_LOG:
+            raise UsageError("nothing of this runtime is kept for another process; its jail would end")
+        with self.turn:
+            self.check_open()
+            if self.patches.busy:
+                return False
+            supervisor = self.jail.running
+            if supervisor is not None and not supervisor.let_go():
+                return False
+            self._closed = True
+        self._legacy.leave()
+        self.noted.close()
+        self.history.close()
+        return True
+
+    def check_open(self) -> None:
+        """Raises RuntimeClosedError."""
+        if self._closed:
+            raise RuntimeClosedError("this runtime was closed; make a new one")
+        if self._pid != os.getpid():
+            raise RuntimeClosedError(
+                "this runtime belongs to the process that forked this one; make a new one"
+            )
+
+    # -- several authors --
+
+    def attach(self, author: str, *, private: bool) -> AttachedRuntime:
+        """One more author, in the common namespace or with names of their own."""
+        self.check_open()
+        return AttachedRuntime(self, AuthorSession(author=author, private=private))
+
+    def vacate(self, seat: AuthorSession) -> None:
+        """Its holder has gone: what waits is told so, what runs is interrupted."""
+        if self._pid != os.getpid():
+            return
+        supervisor = self.jail.vacate(seat)
+        for request in supervisor.vacate(seat) if supervisor is not None else ():
+            request.dispose()
+            request.listener.done(RuntimeClosedError(f"{seat.author} was detached; nothing ran"))
+
+    # -- cells --
+
+    @property
+    def step(self) -> int:
+        """The number of the last step that was begun; 0 before the first.
+
+        Each cell is one, and each change that a client makes without code behind the first of them.
+        """
+        return self._step
+
+    def new_step(self) -> int:
+        """The next number, taken."""
+        with self.turn:
+            self._step += 1
+            return self._step
+
+    def execute(
+        self,
+        code: str,
+        timeout: float | None,
+        listener: Listener,
+        key: RequestKey | None = None,
+        seat: AuthorSession = OWNER,
+        cause: str = "",
+        entry: UsageEntry | None = None,
+        origin: int = 0,
+        on_error: OnError = "keep",
+    ) -> Withdraw | None:
+        """Queues a cell. The listener gets an ExecutionResult in any case; None when nothing was queued.
+
+        cause: what made its author send it, such as the id of a model call; origin: the step that it stands for; both
+        for the history. entry: see UsageEntry.
+
+        With a key, here as in the calls below: a cell that was sent before is not run again. The listener joins the
+        one that runs, or gets the result of the one that ran. UnavailableError instead of a result: nothing ran, and
+        the key may be used again. Raises OutcomeUnknownError when that result is not kept any more, RejectedError
+        when the history has no room for such code.
+        """
+        atomic = on_error == "rollback"
+        return self.calls.once(
+            key,
+            listener,
+            lambda heard: self.submissions.cell(
+                code, timeout, heard, seat, cause, entry, origin, atomic=atomic
+            ),
+        )
+
+    def join(self, key: RequestKey, listener: Listener) -> Withdraw:
+        """The listener hears of a request that came with this key before. Raises OutcomeUnknownError."""
+        call = self.calls.find(key.text)
+        call.join(listener, key)
+        return call.withdraw
+
+    def outcome(self, key: str, listener: Listener) -> None:
+        """The listener hears what became of a request of this key. Raises OutcomeUnknownError."""
+        self.join(RequestKey(text=key), listener)
+
+    def leave(self, key: str, listener: Listener) -> None:
+        """The listener of a keyed call hears no more of it. The call goes on and can be joined again."""
+        self.calls.leave(key, listener)
+
+    def interrupt(self, seat: AuthorSession | None = None) -> bool:
+        """Interrupts the running cell, whosever it is, or only if it is the seat's. False when none runs."""
+        supervisor = self.jail.supervisor
+        return supervisor.interrupt(seat) if supervisor is not None else False
+
+    def resume(self) -> None:
+        """A slow listener can take more."""
+        if (supervisor := self.jail.supervisor) is not None:
+            supervisor.resume()
+
+    def status(self, answer: Callable[[JailStatus | None], None], seat: AuthorSession = OWNER) -> None:
+        """`answer` is called, on any thread, with None if the jail ends before it can be asked."""
+        self.started(seat).status(answer)
+
+    # -- snapshots --
+
+    @property
+    def head(self) -> int:
+        """The step whose end the namespace is at; 0 before the first cell, and in a fresh jail."""
+        supervisor = self.jail.supervisor
+        return supervisor.head if supervisor is not None else 0
+
+    def snapshots(
+        self, answer: Callable[[tuple[SnapshotInfo, ...] | None], None], seat: AuthorSession = OWNER
+    ) -> None:
+        """`answer` is called, on any thread, with what is kept, by step; None as for `status`."""
+
+        def of_steps(kept: tuple[SnapshotInfo, ...]) -> None:
+            answer(tuple(one for one in kept if not self._reruns.is_between(one.step)))
+
+        self.started(seat).snapshots(of_steps, lambda: answer(None))
+
+    def snapshot(
+        self, label: str, listener: Listener, key: RequestKey | None = None, seat: AuthorSession = OWNER
+    ) -> None:
+        """Queues the keeping of the state. The listener gets a KeptReply, or UnavailableError: why it is not kept."""
+        check_label(label)
+        self.calls.once(key, listener, lambda heard: self.submissions.submit(keeping(label, heard, seat)))
+
+    def rollback(
+        self, to: int | str, listener: Listener, key: RequestKey | None = None, seat: AuthorSession = OWNER
+    ) -> None:
+        """Queues a return to the state after a step, or to that of a label. The listener gets a Rollback.
+
+        The present state is kept before, if it can be, so that the next call can go back to it. NotKeptError instead,
+        and nothing is done, when there is no such snapshot.
+        """
+        check_target(to)
+        self.calls.once(key, listener, lambda heard: self.submissions.rollback(to, heard, seat))
+
+    def rerunning(self) -> Reruns:
+        """What changes of the history need."""
+        self.check_open()
+        return self._reruns
+
+    def begin(
+        self,
+        order: ProgramOrder,
+        listener: ProgramListener,
+        seat: AuthorSession = OWNER,
+        entry: UsageEntry | None = None,
+    ) -> ProgramHandle:
+        """Begins a program beside the namespace. entry: see UsageEntry.
+
+        Raises as `start`, and UsageError; the listener hears the rest.
+        """
+        return begin_program(self, order, listener, seat, entry)
+
+    # -- values --
+
+    def declare(self, injection: Injection) -> None:
+        """Every jail of this runtime begins with it; for what is known before the first one. Takes it over."""
+        self.noted.identify(injection)
+        self._legacy.hold(injection)
+        self.noted.add(injection)
+
+    def inject(
+        self, injection: Injection, listener: Listener, *, replace: bool, key: RequestKey | None = None
+    ) -> None:
+        """Queues an injection, and takes it over. Once it succeeded it is repeated in every later jail.
+
+        Raises RejectedError when there is no room for it: then it is the caller's to close, as with any other error.
+        """
+        self.calls.once(
+            key,
+            listener,
+            lambda heard: self.submissions.injection(injection, heard, replace=replace),
+            injection.close,
+        )
+
+    def fetch(
+        self,
+        name: str,
+        listener: Listener,
+        *,
+        opaque: bool,
+        written: WrittenForm = PYTHON,
+        seat: AuthorSession = OWNER,
+    ) -> None:
+        """Queues a request for a value: in the safe encoding, as a sealed pickle, or in another form."""
+        if written.form != PYTHON.form:
+            listener = FormCheck(listener, written)
+        self.submissions.submit(jail_requests.fetch(name, listener, seat, opaque=opaque, written=written))
+
+    def fetch_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
+        """Queues a request for several variables and states of the process as one sealed pickle."""
+        ask = jail_requests.fetch("", listener, OWNER, opaque=True, together=names, states=states)
+        self.submissions.submit(ask)
+
+    def share(self, name: str, listener: Listener, seat: AuthorSession = OWNER) -> None:
+        """Queues a request for a sealed pickle that other runtimes can have."""
+        self.fetch(name, SharingListener(listener), opaque=True, seat=seat)
+
+    def share_together(self, names: Sequence[str], states: Sequence[str], listener: Listener) -> None:
+        """As `fetch_together`; other runtimes can have it."""
+        self.fetch_together(names, states, SharingListener(listener))
+
+    def delete(
+        self, name: str, listener: Listener, key: RequestKey | None = None, seat: AuthorSession = OWNER
+    ) -> None:
+        """Queues the removal of a variable. Later jails do not begin with it either."""
+        self.calls.once(key, listener, lambda heard: self.submissions.deletion(name, heard, seat))
+
+    def describe(self, listener: Listener, seat: AuthorSession = OWNER) -> None:
+        """Queues a question for all names and what may be said of their values."""
+        self.submissions.submit(jail_requests.describe(self.recorder.description(listener, seat), seat))
+
+    def file(
+        self,
+        ask: WorkdirRequest,
+        listener: Listener,
+        key: RequestKey | None = None,
+        seat: AuthorSession = OWNER,
+    ) -> None:
+        """Queues a request about the working directory. A key is for those that change something."""
+        self.calls.once(key, listener, lambda heard: self.submissions.file(ask, heard, seat), ask.close)

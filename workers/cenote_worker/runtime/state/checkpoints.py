@@ -1,0 +1,507 @@
+"""The checkpoints of one runtime: making them, ending a jail that has one, filling the next jail from it.
+
+A durable runtime holds its answers back until the state that they tell of is stored. An outcome comes on the
+reactor's thread, which must not wait: it is queued, a thread stores the state of the jail that it came from, and
+then its listener hears of it. What came meanwhile shares the next checkpoint.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, replace
+from queue import Empty, SimpleQueue
+from typing import Final
+
+from cenote_security.errors import CenoteError, EntryExistsError, UnavailableError, UsageError
+from cenote_security.printable import printable
+from cenote_worker.checkpoints import restoring
+from cenote_worker.checkpoints.errors import (
+    IncompleteRestoreError,
+    NotDurableError,
+    OtherEnvironmentError,
+    StoreFailedError,
+)
+from cenote_worker.checkpoints.fidelity import fidelity
+from cenote_worker.checkpoints.manifest import Dealings, Manifest
+from cenote_worker.checkpoints.restoring import Restoration
+from cenote_worker.checkpoints.state import Rebuild, State, StoredPart, Unkept
+from cenote_worker.checkpoints.store import CheckpointInfo, CheckpointStore
+from cenote_worker.checkpoints.writer import CheckpointDraft, CheckpointWriter
+from cenote_worker.execution.results import Carried, ExecutionResult, Rollback, StreamName
+from cenote_worker.history.step import START
+from cenote_worker.runtime.injection import offers_of
+from cenote_worker.runtime.runtime import NOWHERE, HostedRuntime
+from cenote_worker.runtime.snapshots import check_label
+from cenote_worker.runtime.state.rebuild import RebuildPlans, StateRestore
+from cenote_worker.runtime.state.state_source import Source, StateSource
+from cenote_worker.runtime.state.stored_states import StoredStates
+from cenote_worker.runtime.state.transfer import collected
+from cenote_worker.supervisor.frame_parser import DoneReply
+from cenote_worker.supervisor.requests import Listener, Outcome
+from cenote_worker.supervisor.supervisor import Supervisor
+
+_log = logging.getLogger("cenote.hosted")
+
+Secure = Callable[[Supervisor], tuple[str, ...]]
+"""Stores the state of a jail; gives news for whoever ran a cell. Raises whatever keeps it from being stored."""
+
+Settled = Callable[[str, int], None]
+"""Told of each call with a key that the state of its jail has from now on: the key, and its step, 0 for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An outcome on its way."""
+
+    listener: Listener
+    outcome: Outcome
+    source: Source
+
+
+class Acknowledger:
+    """One runtime's. Its thread starts with the first outcome and ends with `close`."""
+
+    def __init__(self, secure: Secure, settled: Settled) -> None:
+        self._secure = secure
+        self._settled = settled
+        self._queue: SimpleQueue[_Held | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, listener: Listener, outcome: Outcome, source: Source, key: str) -> None:
+        """The listener hears of it once it is stored, or of a NotDurableError. Never blocks."""
+        if key:
+            self._settled(key, outcome.step if isinstance(outcome, ExecutionResult) else 0)
+        held = _Held(listener, outcome, source)
+        with self._starting:
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="cenote-durable", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError as error:  # nobody else would ever answer it
+                    _refuse([held], error)
+                    return
+                self._thread = thread
+        self._queue.put(held)
+
+    def close(self) -> None:
+        """What is held is still answered."""
+        self._queue.put(None)
+
+    def _work(self) -> None:
+        while (first := self._queue.get()) is not None:
+            batch, over = self._more(first)
+            self._answer(batch)
+            if over:
+                return
+
+    def _more(self, first: _Held) -> tuple[list[_Held], bool]:
+        """What waits as well, and whether it was the last."""
+        batch = [first]
+        while True:
+            try:
+                held = self._queue.get_nowait()
+            except Empty:
+                return batch, False
+            if held is None:
+                return batch, True
+            batch.append(held)
+
+    def _answer(self, batch: list[_Held]) -> None:
+        held_of = [(held, held.source()) for held in batch]
+        for supervisor in dict.fromkeys(supervisor for _, supervisor in held_of):
+            theirs = [held for held, whose in held_of if whose is supervisor]
+            try:
+                news = self._secure(supervisor)
+            except Exception as error:  # noqa: BLE001  (nobody else would ever answer them)
+                _refuse(theirs, error)
+                continue
+            for held in theirs:
+                _tell(held, _with_news(held.outcome, news))
+
+
+def _refuse(batch: list[_Held], error: Exception) -> None:
+    for held in batch:
+        given = None if isinstance(held.outcome, DoneReply) else held.outcome
+        _tell(held, NotDurableError(given, str(error) or type(error).__name__))
+
+
+def _tell(held: _Held, outcome: Outcome) -> None:
+    """A listener that fails keeps no other one from the answers that come after it."""
+    try:
+        held.listener.done(outcome)
+    except Exception:  # noqa: BLE001  (whatever it is: this thread answers all that come after it)
+        _log.exception("an outcome could not be passed on")
+
+
+class DurableListener:
+    """Passes on what happens; what changed the namespace, once that is stored."""
+
+    def __init__(self, listener: Listener, acknowledger: Acknowledger, source: Source, key: str) -> None:
+        self._listener = listener
+        self._acknowledger = acknowledger
+        self._source = source
+        self._key = key
+
+    def output(self, stream: StreamName, text: str) -> bool:
+        return self._listener.output(stream, text)
+
+    def done(self, outcome: Outcome) -> None:
+        if isinstance(outcome, DoneReply | Rollback) or (
+            isinstance(outcome, ExecutionResult) and outcome.state == "kept"
+        ):
+            self._acknowledger.hold(self._listener, outcome, self._source, self._key)
+        else:
+            self._listener.done(outcome)
+
+
+def _with_news(outcome: Outcome, news: tuple[str, ...]) -> Outcome:
+    if not news or not isinstance(outcome, ExecutionResult):
+        return outcome
+    return replace(outcome, news=(*outcome.news, *news))
+
+
+KEEP: Final = 8
+"""Checkpoints without a label that a durable runtime keeps, or one that is put to sleep; older ones are swept."""
+
+_SWEEP_EVERY = 16
+
+BUSY: Final = "a call of this runtime is under way; try again when it has been answered"
+
+MAX_SETTLED: Final = 64
+"""Calls that a checkpoint has by their keys: clients repeat what was under way when their line broke."""
+
+
+Room = Callable[[int], AbstractContextManager[None]]
+"""For so many bytes, which are stored inside. Raises QuotaExceededError."""
+
+
+def _boundless(_size: int) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+class Checkpoints:
+    """One runtime's, under a name in a store. It is the runtime's StateSource. Safe to use from several threads.
+
+    durable: every change is stored before whoever made it hears of it.
+    Raises StoreBusyError when the name has a writer, EntryExistsError when it has checkpoints and none is restored.
+    """
+
+    def __init__(
+        self,
+        runtime: HostedRuntime,
+        store: CheckpointStore,
+        name: str,
+        *,
+        durable: bool = False,
+        base: Manifest | None = None,
+        partial: bool = False,
+        added: Iterable[str] = (),
+        ahead: bool = True,
+        room: Room = _boundless,
+    ) -> None:
+        """base: the checkpoint that the runtime begins with. partial: what cannot be read of it may be left out.
+
+        added: names of injected things that stay if the checkpoint does not have them. ahead: whether it is read now,
+        and refused if it is damaged, and not when it fills a jail. room: asked before anything more is stored.
+        """
+        self.store = store
+        self.name = name
+        self.durable = durable
+        self._runtime = runtime
+        self._room = room
+        self._pid = os.getpid()
+        self._making = threading.Lock()
+        self._acknowledger = Acknowledger(self._secure, self._settle)
+        self._settled: dict[str, int] = {}
+        """See Dealings; changed and read with `_settling`."""
+        self._settling = threading.Lock()
+        self._asleep: Supervisor | None = None
+        """Of the jail that was put to sleep last: all that it did is stored."""
+        self._wakeful = NOWHERE
+        """The state that was found not to come back whole: it is not stored again to see that."""
+        self._unstored = False
+        """Set while somebody was told that what a call did is not stored."""
+        self._base = base
+        self._partial = partial
+        self._added = tuple(added)
+        self._unkept: frozenset[Unkept] = frozenset()
+        self._ready: Restoration | None = None
+        self._plans = RebuildPlans(runtime)
+        self._states = StoredStates(runtime, store, name, base)
+        self._writer = CheckpointWriter(self.store, name, base)
+        try:
+            if base is None and self.store.folder(name).numbers():
+                raise EntryExistsError("stored runtime", name)
+            if base is not None:
+                self._ready = self._read(base) if ahead else None
+                self._go_on_from(base)
+        except BaseException:
+            self._writer.close()
+            raise
+        runtime.refill = self
+
+    def _go_on_from(self, base: Manifest) -> None:
+        self._runtime.count_on(max(base.step, base.state.message.step, self._runtime.step), None)
+        if base.step not in self._runtime.history.tree:
+            self._runtime.recorder.went_unrecorded(base.step)
+        self._unkept = frozenset(base.unbuilt)
+        self._settled.update(base.dealings.settled)
+        for key, step in base.dealings.settled.items():
+            self._runtime.calls.restore_key(key, step)
+
+    # -- making --
+
+    def make(self, label: str = "") -> CheckpointInfo:
+        """Stores the state as it is when the cells that were sent before are over. The next one does not wait for it.
+
+        Raises UsageError for what is no label, CheckpointError, and what `HostedRuntime.start` raises.
+        """
+        check_label(label)
+        with self._making:
+            return self._writer.describe(self._make(self._runtime.started(), label))
+
+    def _secure(self, supervisor: Supervisor) -> tuple[str, ...]:
+        """Stores the state of that jail, and of no other: one that was filled since does not have what it did. The
+        record of its steps is written too.
+
+        Gives a line for each thing that cannot be stored and could, or was not there, until now.
+        """
+        with self._making:
+            if supervisor is self._asleep:
+                return ()
+            before = self._unkept
+            self._store(supervisor)
+            return tuple(
+                f"`{printable(thing.name)}` is not durable: {printable(thing.reason)}"
+                for thing in sorted(self._unkept - before, key=lambda thing: thing.name)
+            )
+
+    def _store(self, supervisor: Supervisor) -> None:
+        self._unstored = True
+        manifest = self._make(supervisor, "")
+        self._unstored = False
+        # What a history cannot write it tells by itself, whenever it is asked to; the state is stored.
+        with suppress(CenoteError):
+            self._runtime.history.flush()
+        self._tidy(manifest)
+
+    def hibernate(self, *, partial: bool) -> CheckpointInfo:
+        """Stores the state and ends the jail; the next call fills another with it.
+
+        Raises IncompleteRestoreError, and then the jail goes on, when something would be missing and not `partial`.
+        """
+        with self._making:
+            manifest = self._make(self._runtime.started(), "")
+            missing = fidelity(manifest, manifest.state.message.hosts).missing
+            if missing and not partial:
+                raise IncompleteRestoreError(self.name, manifest.number, missing)
+            self._runtime.sleep()
+            return self._writer.describe(manifest)
+
+    def rest(self) -> None:
+        with self._making:
+            supervisor, state = self._runtime.supervisor, self._runtime.state
+            if supervisor is None or supervisor.death is not None:
+                return
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            seen = self._base if state == self._wakeful else None
+            manifest = seen or self._make(supervisor, "")
+            missing = fidelity(manifest, manifest.state.message.hosts).missing
+            if missing:
+                self._wakeful = state
+                raise IncompleteRestoreError(self.name, manifest.number, missing)
+            if not self._runtime.doze(supervisor, state):
+                raise UnavailableError(BUSY)
+            self._asleep = supervisor
+            self._tidy(manifest)
+
+    def go_back(self, checkpoint: int | str) -> CheckpointInfo:
+        """Goes on from an earlier one, by number or label; the present state is stored before it.
+
+        Raises UnknownEntryError, CheckpointDamagedError, IncompleteRestoreError and UnavailableError while anybody
+        does anything: then nothing has changed but what is stored.
+        """
+        former = self.store.manifest(self.name, checkpoint)
+        if missing := fidelity(former, former.state.message.hosts).missing:
+            raise IncompleteRestoreError(self.name, former.number, missing)
+        with self._making:
+            supervisor, state = self._runtime.started(), self._runtime.state
+            if supervisor.busy:
+                raise UnavailableError(BUSY)
+            self._make(supervisor, "")
+            ready, present = self._read(former), self._base
+            self._base, self._ready = former, ready
+            if not self._runtime.doze(supervisor, state):
+                self._forget_ready()
+                self._base = present
+                raise UnavailableError(BUSY)
+            self._asleep, self._unstored = supervisor, True
+            again = self._make(self._started_from(former, present), "")
+            self._unstored = False
+            return self._writer.describe(again)
+
+    def _started_from(self, former: Manifest, present: Manifest | None) -> Supervisor:
+        """A jail that is filled with a former state; the next one has the present again if that cannot be had."""
+        try:
+            return self._runtime.started()
+        except BaseException:
+            if self._base is former:
+                self._forget_ready()
+                self._base, self._unstored = present, False
+            raise
+
+    def last(self) -> CheckpointInfo:
+        """What the next jail begins with. Raises UsageError when nothing is stored."""
+        with self._making:
+            if self._base is None:
+                raise UsageError("nothing of this runtime is stored yet")
+            return self._writer.describe(self._base)
+
+    def _tidy(self, manifest: Manifest) -> None:
+        """From time to time: nobody asks for those that were made behind calls by their numbers."""
+        if manifest.number % _SWEEP_EVERY == 0:
+            self._writer.sweep(KEEP)
+
+    def _settle(self, key: str, step: int) -> None:
+        with self._settling:
+            self._settled.pop(key, None)
+            self._settled[key] = step
+            while len(self._settled) > MAX_SETTLED:
+                del self._settled[next(iter(self._settled))]
+
+    def _make(self, supervisor: Supervisor, label: str) -> Manifest:
+        draft = self._writer.begin()
+        try:
+            told = self._runtime.rerunning().telling()
+            state, head, rebuild, record = self._collected(draft, supervisor)
+            with self._room(draft.fresh):
+                dealings, whole = self._dealings(head), told.holds(head)
+                manifest = self._writer.publish(
+                    draft,
+                    state,
+                    label,
+                    dealings,
+                    rebuild,
+                    record,
+                    whole=whole,
+                    environment=self._environment(),
+                )
+        finally:
+            draft.discard()
+        self._forget_ready()
+        self._states.made(manifest)
+        self._base, self._added = manifest, ()
+        self._unkept = frozenset(manifest.unbuilt)
+        return manifest
+
+    def _dealings(self, head: int) -> Dealings:
+        with self._settling:
+            settled = dict(self._settled)
+        return Dealings(settled=settled, offers=offers_of(self._runtime.noted.all()), head=head)
+
+    def _collected(
+        self, draft: CheckpointDraft, supervisor: Supervisor
+    ) -> tuple[State, int, Rebuild, StoredPart | None]:
+        """The state, the step whose end it is, and what brings back what is not in it."""
+        try:
+            state, head = collected(self._runtime, supervisor, draft)
+            return state, head, *self._plans.plan(state, head, draft)
+        except OSError as error:
+            place = self.store.folder(self.name).place
+            raise StoreFailedError(place, error.strerror or str(error)) from error
+
+    # -- being the runtime's StateSource --
+
+    stores = True
+
+    @property
+    def begins_with(self) -> str:
+        if self._base is None:
+            return ""
+        number, step = self._base.number, self._base.step
+        return f"the next cell starts from checkpoint {number}, the state after step {step}"
+
+    @property
+    def step(self) -> int:
+        return self._base.step if self._base is not None else START
+
+    @property
+    def exact(self) -> bool:
+        return self.is_current and not self._unstored
+
+    @property
+    def is_current(self) -> bool:
+        return self.durable and not self._runtime.rerunning().under_way
+
+    def acknowledging(self, listener: Listener, source: Source, key: str) -> Listener:
+        return DurableListener(listener, self._acknowledger, source, key) if self.durable else listener
+
+    def fill(self, supervisor: Supervisor, inject: Callable[[], None]) -> None:
+        base = self._base
+        if base is None:
+            self._runtime.carried = None
+            inject()
+            return
+        ready = self._ready or self._read(base)
+        self._ready = None
+        filling = StateRestore(self._runtime, ready, self.name, partial=self._partial)
+        try:
+            filling.carry_out(supervisor, inject)
+        finally:
+            ready.close()
+            self._runtime.earlier = filling.line or self._runtime.earlier
+        missing = fidelity(base, base.state.message.hosts).missing if self._partial else ()
+        self._runtime.carried = Carried(how="rebuilt", missing=missing, differing=filling.differing)
+        self._states.began(base.step)
+
+    def stored(self) -> Mapping[int, int]:
+        return self._states.at()
+
+    def rebuilt(self, step: int) -> frozenset[str]:
+        return self._states.rebuilt(step)
+
+    def beginning(self, step: int) -> StateSource:
+        return self._states.beginning(step)
+
+    def goes_on_from(self, step: int) -> None:
+        self._states.began(step)
+
+    def forget(self) -> None:
+        self._forget_ready()
+        self._base, self._runtime.earlier = None, None
+
+    def began_anew(self) -> None:
+        if self.durable or self.store.folder(self.name).numbers():
+            with self._making:
+                self._store(self._runtime.started())
+
+    def worked(self) -> None:
+        if self.durable:
+            self.began_anew()
+
+    def close(self) -> None:
+        if self._pid == os.getpid():
+            self._acknowledger.close()
+            with self._making:
+                self._forget_ready()
+                self._writer.close()
+
+    def _read(self, base: Manifest) -> Restoration:
+        if base.environment != (environment := self._environment()):
+            raise OtherEnvironmentError(self.name, base.number, base.environment, environment)
+        return restoring.read(self.store, self.name, base, partial=self._partial, added=self._added)
+
+    def _environment(self) -> str:
+        """The digest of that of the runtime's jails, empty for none."""
+        return str(self._runtime.pin().environment or "")
+
+    def _forget_ready(self) -> None:
+        ready, self._ready = self._ready, None
+        if ready is not None:
+            ready.close()

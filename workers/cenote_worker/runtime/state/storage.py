@@ -1,0 +1,89 @@
+"""What of a platform's runtime outlives the processes that serve it: its record, and the states that are stored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cenote_worker.checkpoints.errors import IncompleteRestoreError, StoreFailedError
+from cenote_worker.checkpoints.fidelity import fidelity
+from cenote_worker.checkpoints.manifest import Manifest
+from cenote_worker.checkpoints.retention import Retention
+from cenote_worker.checkpoints.store import CheckpointStore
+from cenote_worker.history.event_log import open_log
+from cenote_worker.history.history import History
+from cenote_worker.runtime.injection import injections_of
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.runtime.state.checkpoints import Checkpoints, Room
+
+RECORD: Final = "history"
+"""The file in a runtime's folder that has its record."""
+
+
+PLACE: Final = "the platform's store"
+"""What its clients are told of where states lie."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuntimeStorage(Retention):
+    """store: URL of all checkpoints of the runtime's tenant. records: folder with one for each runtime's record;
+    empty to have it in memory. durable: see Checkpoints.
+
+    partial: begin without what a stored state does not have. known: it has been served before, so its store knows it.
+    """
+
+    store: str = ""
+    records: str = ""
+    partial: bool = False
+    known: bool = False
+
+    def record_of(self, runtime: str) -> History:
+        """Going on where it ends. Raises HistoryTakenError while another process writes it."""
+        return open_log(Path(self.records) / runtime / RECORD) if self.records else History()
+
+    def equip(self, hosted: HostedRuntime, room: Room, *, lives: bool = False) -> None:
+        """The runtime stores its states from now on as it is to, and goes on from the last one.
+
+        room: see Checkpoints. lives: it has a jail, or had, in another process. Raises IncompleteRestoreError when
+        something would be missing, and not `partial`; CheckpointDamagedError, StoreBusyError, StoreFailedError.
+        """
+        if not self.stores:
+            return
+        store = CheckpointStore(self.store, PLACE)
+        if self.durable and self.known and not store.folder(hosted.name).was_claimed():
+            raise StoreFailedError(PLACE, "nothing of this runtime is there; it may be kept in another store")
+        base = store.manifest(hosted.name) if store.folder(hosted.name).numbers() else None
+        if base is not None and not lives:
+            self._prepare(hosted, base)
+        Checkpoints(
+            hosted,
+            store,
+            hosted.name,
+            durable=self.durable,
+            base=base,
+            partial=self.partial,
+            ahead=False,
+            room=room,
+        )
+        if not lives:
+            hosted.recorder.went_unrecorded(hosted.step)
+            if base is not None:
+                hosted.recorder.goes_on_from(base.step)
+
+    def begin_with(self, hosted: HostedRuntime, room: Room) -> None:
+        """The same for a runtime that has begun with a state of another. One that is to be durable is stored now."""
+        self.equip(hosted, room, lives=True)
+        if self.durable:
+            hosted.refill.began_anew()
+
+    def _prepare(self, hosted: HostedRuntime, base: Manifest) -> None:
+        offers = injections_of(base.dealings.offers)
+        expected = fidelity(base, [name for offer in offers for name in offer.names])
+        if not (expected.complete or self.partial):
+            raise IncompleteRestoreError(hosted.name, base.number, expected.missing)
+        for offer in offers:
+            hosted.declare(offer)
+
+
+NO_STORAGE: Final = RuntimeStorage()

@@ -1,0 +1,250 @@
+"""A state on its way out of one jail, and into another."""
+
+from __future__ import annotations
+
+import math
+import socket
+import time
+from functools import partial
+from typing import Final
+
+from cenote_proto.scalars import make
+from cenote_proto.v1 import jail_pb2
+from cenote_proto.v1.checkpoint_pb2 import ProcessOrder, RebuildGiven, RestoreEnd
+from cenote_security.errors import UnavailableError
+from cenote_security.printable import printable
+from cenote_worker.checkpoints.errors import (
+    CheckpointRefusedError,
+    IncompleteForkError,
+    IncompleteRestoreError,
+)
+from cenote_worker.checkpoints.restoring import Piece
+from cenote_worker.checkpoints.state import State
+from cenote_worker.checkpoints.state_receiver import (
+    CheckpointReceiver,
+    ReceivedImage,
+    ReceivedState,
+    StateReceiver,
+)
+from cenote_worker.checkpoints.writer import CheckpointDraft
+from cenote_worker.runtime import jail_requests
+from cenote_worker.runtime.jail_requests import STATE_TIMEOUT
+from cenote_worker.runtime.recorder import WaitingListener
+from cenote_worker.runtime.runtime import HostedRuntime
+from cenote_worker.supervisor.frame_parser import DoneReply, RefusedReply
+from cenote_worker.supervisor.protocol import RequestKind
+from cenote_worker.supervisor.requests import JailRequest, Outcome
+from cenote_worker.supervisor.supervisor import Supervisor
+from cenote_worker.transport.content import Content
+
+STALL_SECONDS: Final = 60.0
+"""What a jail has for each part of its state, at least: a short limit for calls must not keep a large one from being
+stored, and a value that never ends must not keep whoever waits for that."""
+
+
+def collected(runtime: HostedRuntime, supervisor: Supervisor, draft: CheckpointDraft) -> tuple[State, int]:
+    """The state of that jail, when what was sent to it before is over; all that it is made of is in the draft.
+
+    And the step whose end that is, as its supervisor knows it.
+
+    Raises CheckpointRefusedError, what the jail's end raises, and OSError for the draft's trouble.
+    """
+    known = Content.pack([b"".join(draft.places)])
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer(supervisor)
+    supervisor.submit(jail_requests.make_checkpoint(known, theirs, answer, jail_pb2.MakeCheckpoint.CHUNKS))
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    assembly, longest = supervisor.new_assembly(), max(STALL_SECONDS, runtime.policy.call_seconds)
+    stalled = partial(answer.stalled, longest)
+    state = CheckpointReceiver(ours, draft, limit, assembly, answer.given_up, stalled).collect()
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return state, answer.head
+
+
+def handed_over(
+    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None
+) -> tuple[ReceivedState, int]:
+    """As `collected`, the state of that jail as a whole, and the step whose end it is.
+
+    patience: seconds for all of it; None to wait for cells that run however long they take, and then for as long as
+    any call may take.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
+    assembly = supervisor.new_assembly()
+    form = jail_pb2.MakeCheckpoint.WHOLE if assembly is None else jail_pb2.MakeCheckpoint.WHOLE_IN_PIECES
+    supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    received = StateReceiver(ours, limit, assembly, answer.given_up, supervisor.sparing).receive()
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        received.close()
+        raise outcome
+    return received, answer.head
+
+
+def imaged(
+    runtime: HostedRuntime, supervisor: Supervisor, patience: float | None = None, *, partial: bool = False
+) -> tuple[ReceivedImage, int]:
+    """As `handed_over`, the process of that jail itself, with the files that go with it.
+
+    partial: it may lack something; else that is refused before anything is written.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    answer = _Answer(supervisor, patience, runtime.policy.call_seconds)
+    form = jail_pb2.MakeCheckpoint.IMAGE
+    supervisor.submit(jail_requests.make_checkpoint(Content.pack([b""]), theirs, answer, form))
+    limit = 2 * runtime.policy.memory_bytes + runtime.policy.disk_bytes
+    receiver = StateReceiver(ours, limit, None, answer.given_up, supervisor.sparing)
+    try:
+        received = receiver.receive_image(partial=partial)
+    except CheckpointRefusedError:
+        if not answer.given_up():  # the line's end may be heard of before the reason
+            outcome = answer.outcomes.get()
+            if isinstance(outcome, Exception):
+                raise outcome from None
+        raise
+    outcome = answer.outcomes.get()
+    if isinstance(outcome, Exception):
+        received.close()
+        raise outcome
+    return received, answer.head
+
+
+def put_image(supervisor: Supervisor, state: ReceivedImage, *, draw_anew: bool, patience: float) -> None:
+    """Has the jail's worker become that process, beside its files; the state stays the caller's.
+
+    Raises CheckpointRefusedError when it cannot, UnavailableError.
+    """
+    if state.state.files:
+        given = make(RebuildGiven, files=range(len(state.state.files)))
+        put_whole(supervisor, state, given, partial=False, patience=patience)
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.restore.kind = jail_pb2.RestorePiece.IMAGE
+    order = ProcessOrder(draw_anew=draw_anew)
+    Content.of_bytes(order.SerializeToString()).to_wire(message.restore.content, descriptors)
+    state.image.to_wire(message.restore.memories.add(), descriptors)
+    outcome = _restored(supervisor, message, descriptors, patience)
+    if isinstance(outcome, RefusedReply):
+        raise CheckpointRefusedError(printable(outcome.message))
+
+
+def put_whole(
+    supervisor: Supervisor,
+    whole: ReceivedState | ReceivedImage,
+    what: RestoreEnd | RebuildGiven,
+    *,
+    partial: bool,
+    patience: float = STATE_TIMEOUT,
+) -> tuple[str, ...]:
+    """Gives a whole state to the jail and waits until that has it; the state stays the caller's. patience: seconds.
+
+    what: all of it; or what steps are given of it, which are run before the rest is put in. Gives what is not as it
+    was in the jail that it comes from, a line each.
+    Raises IncompleteForkError, unless what cannot be rebuilt is left out because of `partial`; UnavailableError.
+    """
+    message, descriptors = jail_pb2.Request(), list[int]()
+    kinds = jail_pb2.RestorePiece
+    message.restore.kind = kinds.WHOLE if isinstance(what, RestoreEnd) else kinds.GIVEN
+    message.restore.partial = partial
+    described = Content.pack([whole.state.message.SerializeToString(), what.SerializeToString()])
+    described.to_wire(message.restore.content, descriptors)
+    for memory in whole.memories:
+        memory.to_wire(message.restore.memories.add(), descriptors)
+    outcome = _restored(supervisor, message, descriptors, patience)
+    described.close()
+    if isinstance(outcome, RefusedReply):
+        raise IncompleteForkError((printable(outcome.message),))
+    return outcome.differing if isinstance(outcome, DoneReply) else ()
+
+
+def put(
+    supervisor: Supervisor, piece: Piece, name: str, number: int, *, partial: bool = False
+) -> tuple[str, ...]:
+    """Gives a piece to the jail and waits until that has it. Gives what is not as it was stored, a line each.
+
+    name, number: of the checkpoint, for errors. partial: the jail may leave out what it can tell that it lacks.
+    Raises IncompleteRestoreError, UnavailableError.
+    """
+    outcome = _taken_in(supervisor, piece, partial=partial)
+    if isinstance(outcome, RefusedReply):
+        refusal = printable(outcome.message)
+        raise IncompleteRestoreError(name, number, (f"{', '.join(piece.names[:20])}: {refusal}",))
+    return outcome.differing if isinstance(outcome, DoneReply) else ()
+
+
+def told(
+    supervisor: Supervisor, piece: Piece, *, partial: bool = False, timeout: float = STATE_TIMEOUT
+) -> str:
+    """Why the jail refuses a piece; empty once it has it. Raises UnavailableError."""
+    outcome = _taken_in(supervisor, piece, partial=partial, timeout=timeout)
+    return printable(outcome.message) if isinstance(outcome, RefusedReply) else ""
+
+
+def _taken_in(
+    supervisor: Supervisor, piece: Piece, *, partial: bool, timeout: float = STATE_TIMEOUT
+) -> Outcome:
+    message, descriptors = jail_pb2.Request(), list[int]()
+    message.restore.kind, message.restore.partial = piece.kind, partial
+    message.restore.lent.update(piece.lent)
+    piece.content.to_wire(message.restore.content, descriptors)
+    if piece.file >= 0:
+        descriptors.append(piece.file)
+    return _restored(supervisor, message, descriptors, timeout)
+
+
+def _restored(
+    supervisor: Supervisor,
+    message: jail_pb2.Request,
+    descriptors: list[int],
+    patience: float = STATE_TIMEOUT,
+) -> Outcome:
+    """What the jail answers to a request to take a state in. Raises UnavailableError."""
+    delivery = WaitingListener()
+    supervisor.submit(JailRequest(RequestKind.RESTORE, message, delivery, descriptors, timeout=patience))
+    outcome = delivery.outcomes.get()
+    if isinstance(outcome, Exception) and not isinstance(outcome, RefusedReply):
+        raise UnavailableError(f"the runtime's jail ended while it was filled: {outcome}") from outcome
+    return outcome
+
+
+class _Answer(WaitingListener):
+    """What the jail answered to the request for a copy, and whether the copy still has time."""
+
+    def __init__(
+        self, supervisor: Supervisor, patience: float | None = None, afterwards: float = STATE_TIMEOUT
+    ) -> None:
+        """patience: seconds for all of it, or None. afterwards: seconds from when the copy is there, if so."""
+        super().__init__()
+        self._supervisor = supervisor
+        self.head = 0
+        self._answered = math.inf
+        self._patience = patience or afterwards
+        self._deadline = None if patience is None else time.monotonic() + patience
+        self._failure = ""
+
+    def done(self, outcome: Outcome) -> None:
+        self.head = self._supervisor.head
+        self._answered = time.monotonic()
+        if isinstance(outcome, RefusedReply):
+            self._failure = printable(outcome.message)
+            outcome = CheckpointRefusedError(self._failure)
+        elif isinstance(outcome, Exception):
+            self._failure = str(outcome)
+        elif self._deadline is None:
+            self._deadline = time.monotonic() + self._patience
+        super().done(outcome)
+
+    def stalled(self, longest: float, seconds: float) -> str:
+        """See CopyLine. Behind cells that run before it the copy is not there yet."""
+        if min(seconds, time.monotonic() - self._answered) <= longest:
+            return ""
+        return f"one variable took longer than {longest:g} s to be pickled"
+
+    def given_up(self) -> str:
+        """Why nothing is waited for any more; empty while something is."""
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            return f"the copy of its state took longer than {self._patience:g} s"
+        return self._failure

@@ -1,0 +1,1 @@
+"""The calls of one client's stream: checked, queued, carried out, answered."""

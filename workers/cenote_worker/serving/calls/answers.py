@@ -1,0 +1,90 @@
+"""What a client is told of the outcome of its call."""
+
+from __future__ import annotations
+
+import logging
+
+from cenote_proto.scalars import make, utf8_text
+from cenote_proto.v1 import runtime_pb2
+from cenote_security.errors import CenoteError, UnavailableError
+from cenote_worker.checkpoints.errors import NotDurableError
+from cenote_worker.checkpoints.store import CheckpointInfo
+from cenote_worker.execution.results import (
+    Built,
+    ExecutionResult,
+    JailStatus,
+    Patched,
+    RanInFull,
+    Rollback,
+    SnapshotInfo,
+)
+from cenote_worker.serving.references import ReferenceRecord
+from cenote_worker.supervisor.frame_parser import ExecutedReply, FileReply, ValueReply
+from cenote_worker.supervisor.requests import Outcome, SharedReply
+from cenote_worker.transport.content import Content
+from cenote_worker.wire.failures import to_failure
+from cenote_worker.wire.patches import from_built, from_patched
+from cenote_worker.wire.replies import from_checkpoint, from_reply, from_rollback, from_snapshots
+from cenote_worker.wire.results import from_info, from_result, from_status
+
+_log = logging.getLogger("cenote.serving")
+
+Frame = runtime_pb2.ServerFrame
+
+
+Answer = Outcome | JailStatus | tuple[SnapshotInfo, ...] | CheckpointInfo
+"""The outcome of a request; what was asked of the jail's warden: how it is, what is kept; what was stored."""
+
+
+def answer(call: int, outcome: Answer) -> tuple[Frame, Content | None]:
+    """The frame, and the content that has to follow it; whoever sends it closes that."""
+    match outcome:
+        case tuple():
+            return Frame(call=call, snapshots=from_snapshots(outcome)), None
+        case Rollback():
+            return Frame(call=call, rolled_back=from_rollback(outcome)), None
+        case JailStatus():
+            return Frame(call=call, status=from_status(outcome)), None
+        case CheckpointInfo():
+            return Frame(call=call, state_stored=from_checkpoint(outcome)), None
+        case Patched():
+            return Frame(call=call, applied=from_patched(outcome)), None
+        case Built():
+            return Frame(call=call, built=from_built(outcome)), None
+        case RanInFull():
+            return Frame(call=call, ran_in_full=runtime_pb2.RanInFull(steps=outcome.steps)), None
+        case ExecutionResult():
+            return Frame(call=call, result=from_result(outcome)), None
+        case NotDurableError(outcome=ExecutionResult() as result):
+            frame = Frame(call=call, result=from_result(result))
+            frame.result.not_durable = utf8_text(outcome.reason)
+            return frame, None
+        case NotDurableError():
+            return failure(call, NotDurableError(None, outcome.reason)), None
+        case Exception():
+            return failure(call, outcome), None
+        case ExecutedReply() | SharedReply():
+            return failure(call, TypeError(f"an answer that is no answer: {type(outcome).__name__}")), None
+    reply, content = from_reply(outcome)
+    return Frame(call=call, reply=reply), content
+
+
+def shared(call: int, record: ReferenceRecord) -> Frame:
+    told = make(runtime_pb2.Shared, reference=record.id, info=from_info(record.info), size=record.size)
+    return Frame(call=call, shared=told)
+
+
+def failure(call: int, error: Exception) -> Frame:
+    """What went wrong; of what is nobody's business but ours, that it did."""
+    if isinstance(error, OSError):
+        error = UnavailableError(f"the server cannot have what this takes: {error}")
+    if not isinstance(error, CenoteError):
+        _log.error("a call failed", exc_info=error)
+        error = CenoteError("the server failed at this call; its log says how")
+    return Frame(call=call, failure=to_failure(error))
+
+
+def discard(outcome: Answer) -> None:
+    """Nobody takes it, so nobody else closes it."""
+    if isinstance(outcome, ValueReply | FileReply):
+        outcome.content.close()

@@ -1,0 +1,86 @@
+"""How many jails one process may have at once, and the file descriptors that they need.
+
+A loop that forgets to close its runtimes gets an error that says so. Each jail needs five descriptors, and the
+usual soft limit of 1,024 is an old default: it is raised towards the hard limit when it comes near.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from typing import Final
+
+from cenote_security.errors import UnavailableError, UsageError
+from cenote_security.walls.limits import OPEN_FILES
+
+SETTING: Final = "CENOTE_MAX_RUNTIMES"
+
+DEFAULT: Final = 4096
+"""Each has some processes, a dozen descriptors and tens of megabytes: a machine that holds more is told so."""
+
+
+class JailCountLimit:
+    """Counts the jails of a process. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._most = _most()
+        self._lock = threading.Lock()
+        self._taken = 0
+
+    def take(self) -> None:
+        """Raises UnavailableError when there is no place left."""
+        with self._lock:
+            if self._taken >= self._most:
+                raise UnavailableError(
+                    f"this process runs {self._taken} runtimes already, and {SETTING}={self._most} is its "
+                    f"ceiling; close some, or raise it"
+                )
+            self._taken += 1
+
+    def give(self) -> None:
+        with self._lock:
+            self._taken -= 1
+
+
+def _most() -> int:
+    text = os.environ.get(SETTING, str(DEFAULT))
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(f"{SETTING} must be a positive number, not {text!r}")
+    return int(text)
+
+
+PER_JAIL = 16
+"""Five for a jail, the others for values under way."""
+
+ABOVE_JAILS = 4 * OPEN_FILES
+"""Who is not root shares with its jails what the kernel counts per user. It lets nobody pass a descriptor on who
+has a soft limit below the number that the user has under way: the client's is higher than a jail's."""
+
+
+def ensure_room(further: int = 0) -> None:
+    """Raises the soft limit of open files towards the hard one when this process comes near it, or a jail could.
+
+    further: descriptors that this jail, or whoever asks, may come to need beside the usual ones.
+    The soft limit is low for the sake of programs that use select(2); this process's own descriptors are not
+    renumbered, so such a program sees high numbers only once it has opened that many.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = soft if _open_now() + PER_JAIL + further < soft // 2 else soft * 4
+    if os.geteuid() != 0:
+        wanted = max(wanted, ABOVE_JAILS)
+    if hard != resource.RLIM_INFINITY:
+        wanted = min(wanted, hard)
+    if wanted > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def room_for_connections(most: int) -> int:
+    """How many of these there may be: no more than half of what this process can open, for strangers connect too."""
+    ensure_room(most)
+    return min(most, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+def _open_now() -> int:
+    with os.scandir("/proc/self/fd") as found:  # a Path of each takes ten times as long
+        return sum(1 for _ in found)

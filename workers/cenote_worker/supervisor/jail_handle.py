@@ -1,0 +1,173 @@
+"""A started jail as descriptors and data, and what its supervisor kills it by.
+
+Any process that holds the outer ends of a jail's channels can supervise it. Without a pid namespace the death of
+the warden ends nobody else, so the warden is asked to end its jail before it is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+from cenote_security.auth.certificates import Certificate
+from cenote_security.walls.cgroups import CgroupShare, JailGroup
+from cenote_security.walls.level import LevelName
+from cenote_worker.egress.proxy import OpenProxySession
+from cenote_worker.supervisor.reactor import Reactor, Timer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JailEnds:
+    """The outer ends of a jail's channels, its first process, and what its limits are held by.
+
+    group: its control group; None for a watchdog. disk: its private folders, -1 for none that are its own. egress: a
+    listening socket, on which its connections arrive; -1 without a network. base: bytes it began with. authority:
+    whom its programs trust beside others, where its policy has credentials. cold: its zygote was started for it.
+    """
+
+    pidfd: int
+    frames: socket.socket
+    control: socket.socket
+    stdout: int
+    stderr: int
+    isolation: LevelName
+    base: int
+    group: JailGroup | None = None
+    disk: int = -1
+    egress: int = -1
+    authority: Certificate | None = None
+    cold: bool = False
+
+    def record(self) -> bytes:
+        """What `arrived` needs besides the descriptors: for places that are as private as this process."""
+        group = None
+        if self.group is not None:
+            folders = {controller: str(path) for controller, path in self.group.folders.items()}
+            group = {"version": self.group.version, "folders": folders, "share": asdict(self.group.share)}
+        facts = {
+            "isolation": self.isolation,
+            "base": self.base,
+            "group": group,
+            "disk": self.disk >= 0,
+            "egress": self.egress >= 0,
+            "authority": None if self.authority is None else self.authority.parts(),
+            "cold": self.cold,
+        }
+        return json.dumps(facts).encode()
+
+    def descriptors(self) -> list[int]:
+        """In the order in which `arrived` takes them."""
+        always = [self.pidfd, self.frames.fileno(), self.control.fileno(), self.stdout, self.stderr]
+        return always + [descriptor for descriptor in (self.disk, self.egress) if descriptor >= 0]
+
+    @classmethod
+    def arrived(cls, record: bytes, descriptors: Sequence[int]) -> JailEnds:
+        """The ends of a jail that another process has started. Takes them over."""
+        facts = json.loads(record)
+        pidfd, frames, control, stdout, stderr, *further = descriptors
+        group = None
+        if facts["group"] is not None:
+            folders = {controller: Path(path) for controller, path in facts["group"]["folders"].items()}
+            share = CgroupShare(**facts["group"]["share"])
+            group = JailGroup.there(facts["group"]["version"], folders, share)
+        return cls(
+            pidfd=pidfd,
+            frames=socket.socket(fileno=frames),
+            control=socket.socket(fileno=control),
+            stdout=stdout,
+            stderr=stderr,
+            isolation=facts["isolation"],
+            base=facts["base"],
+            group=group,
+            disk=further.pop(0) if facts["disk"] else -1,
+            egress=further.pop(0) if facts["egress"] else -1,
+            authority=Certificate.of_parts(facts["authority"]) if facts.get("authority") else None,
+            cold=facts.get("cold", False),
+        )
+
+    def close(self) -> None:
+        """Lets go of the jail without ending it. It ends when nobody holds its ends any more."""
+        if self.group is not None:
+            self.group.close()
+        self.frames.close()
+        self.control.close()
+        for descriptor in (self.pidfd, self.stdout, self.stderr, self.disk, self.egress):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+_WITHOUT_PID_NAMESPACE: Final = ("landlock", "none")
+
+_LEAVE_SECONDS: Final = 0.5
+"""What a warden has to end its jail in, a hundred times what it takes; then it is killed like the rest."""
+
+
+class JailHandle:
+    """On one jail. `kill` is called under the lock, `release` on the reactor's thread, once, and nothing after it."""
+
+    def __init__(
+        self,
+        reactor: Reactor,
+        lock: threading.RLock,
+        ends: JailEnds,
+        egress: OpenProxySession | None,
+        released: Callable[[], None],
+    ) -> None:
+        """egress: its way out, if any. released: called when the jail was let go of."""
+        self._reactor = reactor
+        self._lock = lock
+        self._ends = ends
+        self._egress = egress
+        self._released = released
+        self._alarm: Timer | None = None
+        self._open = True
+
+    def call_at(self, when: float | None, callback: Callable[[], None]) -> None:
+        """When the jail's time is over, if it is limited: `callback` is called then, unless it was let go of."""
+        self._alarm = None if when is None else self._reactor.call_at(when, callback)
+
+    def kill(self) -> None:
+        """Without a pid namespace the warden's own death ends nobody else: it is asked to end its jail first."""
+        if self._ends.isolation in _WITHOUT_PID_NAMESPACE:
+            with suppress(OSError):
+                self._ends.control.shutdown(socket.SHUT_WR)
+            self._reactor.call_at(time.monotonic() + _LEAVE_SECONDS, self._kill_warden)
+            return
+        self._kill_warden()
+
+    def make_sure(self) -> None:
+        """The jail says that it has ended. At `gvisor` it may be a cell that says so."""
+        if self._ends.isolation not in _WITHOUT_PID_NAMESPACE:
+            with suppress(OSError):
+                signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
+
+    def release(self) -> None:
+        """Closes the jail's ends. One that is still there goes on if somebody else holds them."""
+        self._open = False
+        if self._alarm is not None:
+            self._alarm.cancel()
+        if self._egress is not None:
+            self._egress.close()
+        self._ends.close()
+        self._released()
+
+    def _kill_warden(self) -> None:
+        with self._lock:
+            if not self._open:
+                return
+            try:
+                signal.pidfd_send_signal(self._ends.pidfd, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            except OSError:
+                # Not ours to signal (another uid): closing the control channel makes the warden leave.
+                self._ends.control.shutdown(socket.SHUT_RDWR)

@@ -1,0 +1,1 @@
+"""How values and messages cross the wall: content, packets, chunks."""

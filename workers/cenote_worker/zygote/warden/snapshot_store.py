@@ -1,0 +1,364 @@
+"""Former states of a worker, in frozen copies, as its warden keeps them. What a worker says of them is checked.
+
+When there are too many, states from long ago are kept sparsely and recent ones densely.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from cenote_worker.jail.snapshots.protocol import Message, number, receive, send
+from cenote_worker.process.patient_wait import is_ready
+from cenote_worker.zygote.processes import StartTime, private_memory, start_time_of
+from cenote_worker.zygote.worker_start import InitialState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """step: whose end it is. labelled: somebody has given it a name."""
+
+    step: int
+    labelled: bool = False
+
+
+def expendable(candidates: Sequence[Candidate]) -> int | None:
+    """Index of the one to give up first; None when there is no choice. candidates: oldest first.
+
+    The newest is what a crash falls back to. The first, the state that everything began with, goes late, and one
+    with a label later still. Of the others goes the one whose gap, when it is gone, is the smallest for its age: so
+    their distances grow like their age, as the backups of a tower of Hanoi.
+    """
+    if len(candidates) < 2:
+        return None
+    inner = range(1, len(candidates) - 1)
+    choice = [index for index in inner if not candidates[index].labelled]
+    if choice:
+        return min(choice, key=lambda index: _gap_for_age(candidates, index))
+    return 0 if not candidates[0].labelled else min(range(len(candidates) - 1))
+
+
+def _gap_for_age(candidates: Sequence[Candidate], index: int) -> float:
+    newest = candidates[-1].step
+    gap = candidates[index + 1].step - candidates[index - 1].step
+    return gap / (newest - candidates[index].step + 1)
+
+
+MOST: Final = 8
+"""States kept of one worker at once. Each may need a process, which has page tables of its own."""
+
+MORE: Final = 4
+"""Kept besides while some are held: room for what comes of the work that they are held for."""
+
+WAKE_SECONDS: Final = 5.0
+"""A copy that has not answered by then never will: forking 10 GB takes a tenth."""
+
+
+END_SECONDS: Final = 0.1
+"""What a cell may be kept waiting for the end of the copies that it would pay for: that takes 2 ms per gigabyte."""
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Copy:
+    """One frozen process. line: to it alone."""
+
+    pid: int
+    line: socket.socket
+
+    def wake(self, then: Message) -> int | None:
+        """The pid of a process that goes on from here as the worker; None when the copy is broken.
+
+        It may be the copy's own, which is none any more then. then: what it is told besides.
+        """
+        try:
+            os.kill(self.pid, signal.SIGCONT)  # whoever has stopped it
+            self.line.settimeout(WAKE_SECONDS)
+            send(self.line, {"op": "live", **then})
+            heard = receive(self.line) if is_ready(self.line, WAKE_SECONDS) else None
+            pid = 0 if heard is None else number(heard.message, "pid")
+        except (OSError, ValueError):
+            return None
+        return pid if pid == self.pid or is_child(pid) else None
+
+    def lend(self, line: socket.socket, then: Message) -> None:
+        """Has a fork of the copy answer at the other end of `line`. Nothing is waited for."""
+        with suppress(OSError):
+            os.kill(self.pid, signal.SIGCONT)
+            self.line.settimeout(0)
+            send(self.line, {"op": "lend", **then}, line)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that would be free without it."""
+        return private_memory(self.pid)
+
+    def end(self) -> None:
+        self.close()
+        self.kill()
+
+    def close(self) -> None:
+        """It has ended, or is the worker now."""
+        self.line.close()
+
+    def kill(self) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def await_end(self, deadline: float) -> None:
+        """Of one that was killed, but not for longer: a process lets go of its sockets after its memory."""
+        self.line.settimeout(max(deadline - time.monotonic(), 0))
+        with suppress(OSError):
+            self.line.recv(1)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class SavedState:
+    """A state that can be gone back to: that of a copy, or what some bindings make of it.
+
+    parent: the state that the worker had last when it told of this one, or its nearest forebear that is kept.
+    born: every process that began later is no part of it. files: the version of the working directory that goes with
+    it, 0 for none. bindings: as the worker has packed them, for whoever goes on from here; empty for the copy's own
+    state.
+    """
+
+    step: int
+    copy: Copy | InitialState
+    born: StartTime
+    parent: SavedState | None
+    files: int = 0
+    bindings: str = ""
+    label: str = ""
+
+    def wake(self, cpu: int = 0, *, is_parked: bool = False) -> int | None:
+        """See `Copy.wake`. is_parked: the state was left only until it is needed, and files are as they are to be.
+
+        cpu: microseconds of processor time that workers before have taken.
+        """
+        told = {**self._then, "cpu": cpu}
+        return self.copy.wake({**told, "parked": True} if is_parked else told)
+
+    def lend(self, line: socket.socket) -> None:
+        """See `Copy.lend`."""
+        self.copy.lend(line, self._then)
+
+    @property
+    def _then(self) -> Message:
+        told: Message = {"step": self.step, "files": self.files}
+        return {**told, "bindings": self.bindings} if self.bindings else told
+
+
+class SnapshotStore:
+    """At most one state of a step. base: the one that the running cell began with, or the nearest before that.
+
+    A copy ends with the last state that rests on it. Held states are not thinned away. Memory is a stronger reason
+    than that: `keep_base` gives them up, too.
+    """
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self._states: list[SavedState] = []
+        self._newest = 0
+        self._held: frozenset[int | str] = frozenset()
+        self._begun = most < 1
+        """Whether something else is kept already, or nothing ever is."""
+        self.base: SavedState | None = None
+
+    @property
+    def pids(self) -> frozenset[int]:
+        return frozenset(state.copy.pid for state in self._states if isinstance(state.copy, Copy))
+
+    def find(self, step: int) -> SavedState | None:
+        return next((state for state in self._states if state.step == step), None)
+
+    def labelled(self, label: str) -> SavedState | None:
+        return next((state for state in self._states if state.label == label), None)
+
+    @property
+    def spare_copy(self) -> Copy | None:
+        """The copy that the base rests on, if it may be given up. While it stays, ending others gains nothing.
+
+        Nor is anything gained where the base is what the worker began with.
+        """
+        copy = None if self.base is None else self.base.copy
+        return copy if isinstance(copy, Copy) and copy.pid not in self._wanted else None
+
+    @property
+    def is_at_beginning(self) -> bool:
+        """Whether the base is what the worker began with, with some bindings at the most: no copy of it is kept."""
+        return self.base is not None and isinstance(self.base.copy, InitialState)
+
+    @property
+    def files(self) -> dict[str, object]:
+        """What is still wanted of the working directory's versions, for the worker that keeps them."""
+        return {"files": sorted({state.files for state in self._states}), "newest": self._newest}
+
+    def add(self, pid: int, step: int, files: int, line: socket.socket) -> None:
+        """A worker says that it was copied. Refused, that is forgotten, if it is no child of this process."""
+        if self._most < 1 or pid in self.pids or not is_child(pid):
+            line.close()
+            return
+        self._keep(Copy(pid=pid, line=line), step, files, start_time_of(pid))
+
+    def add_beginning(self, worker: int, step: int, files: int) -> bool:
+        """The first worker says that it is still as it began. False once anything else is kept."""
+        if self._begun:
+            return False
+        self._keep(InitialState(), step, files, start_time_of(worker))
+        return True
+
+    def _keep(self, copy: Copy | InitialState, step: int, files: int, born: StartTime) -> None:
+        self._begun = True
+        self._newest = max(self._newest, files)
+        self._put(SavedState(step=step, copy=copy, born=born, parent=self.base, files=files))
+
+    def bind(self, pid: int, step: int, born: StartTime, files: int, bindings: str) -> bool:
+        """A worker says that its state is that of its latest copy with these bindings. False if that is not kept.
+
+        born, files: see `SavedState`. Other processes than the worker may have begun some more since the copy.
+        """
+        base = self.base
+        if base is None or base.copy.pid != pid or not bindings:
+            return False
+        self._newest = max(self._newest, files)
+        self._put(
+            SavedState(step=step, copy=base.copy, born=born, parent=base, files=files, bindings=bindings)
+        )
+        return True
+
+    def _put(self, state: SavedState) -> None:
+        former = self.find(state.step)
+        self.base = state
+        self._states.append(state)
+        if former is not None:
+            state.label = former.label
+            self.drop(former)
+        self._thin()
+
+    def lend(self, step: int, line: socket.socket) -> None:
+        """Whoever is at the other end hears its end at once when no state of that step is kept."""
+        with line:
+            state = self.find(step)
+            if state is not None:
+                state.lend(line)
+
+    def hold(self, targets: Iterable[int | str]) -> None:
+        """Those of these steps and labels stay until something else is said. Too many then go with the next state."""
+        self._held = frozenset(targets)
+
+    def name(self, step: int, label: str) -> None:
+        """A label names one state: it moves on to this one."""
+        named = self.labelled(label)
+        if named is not None:
+            named.label = ""
+        state = self.find(step)
+        if state is not None:
+            state.label = label
+
+    def drop(self, state: SavedState) -> None:
+        """Those that came from it come from its own parent now."""
+        self._remove(state)
+        if all(other.copy.pid != state.copy.pid for other in self._states):
+            state.copy.end()
+
+    def forget(self, pid: int) -> None:
+        """A child is the worker now, or has ended: if it was a copy, it is none any more."""
+        for state in tuple(self._states):
+            if state.copy.pid == pid:
+                self._remove(state)
+                state.copy.close()
+
+    def give_up(self, copy: Copy | InitialState) -> None:
+        """It is broken, and with it all that rests on it."""
+        for state in tuple(self._states):
+            if state.copy is copy:
+                self.drop(state)
+        # It had ended before it was to be gone back to.
+        while self.base is not None and self.base.copy is copy:
+            self.base = self.base.parent
+
+    def clear(self, but: Copy | InitialState | None = None) -> None:
+        """Gives up all that nobody has asked for, by a label or because it is needed now. but: a copy that stays."""
+        wanted = self._wanted
+        for state in tuple(self._states):
+            if state.copy is not but and state.copy.pid not in wanted:
+                self.drop(state)
+
+    def thin(self) -> None:
+        """What `clear` does, but that the base stays, and what costs no more than it does."""
+        self.clear(but=None if self.base is None else self.base.copy)
+
+    def forgo(self) -> bool:
+        """What `clear` does, if that gives the base up, and returns when the memory of those copies is free."""
+        if self.spare_copy is None:
+            return False
+        wanted = self._wanted
+        copies = (state.copy for state in self._states if isinstance(state.copy, Copy))
+        going = {copy.pid: copy for copy in copies if copy.pid not in wanted}
+        for copy in going.values():
+            copy.kill()
+        deadline = time.monotonic() + END_SECONDS
+        for copy in going.values():
+            copy.await_end(deadline)
+        self.clear()
+        return True
+
+    def keep_base(self) -> None:
+        """Gives up all but the one that a crash falls back to."""
+        for state in tuple(self._states):
+            if state is not self.base:
+                self.drop(state)
+
+    def told(self) -> list[dict[str, object]]:
+        """What is kept, oldest step first. memory: bytes that would be free without it, its copy's for the first."""
+        memory = {state: len(state.bindings) for state in self._states}
+        for state in {state.copy.pid: state for state in reversed(self._states)}.values():
+            memory[state] += state.copy.memory
+        return [
+            {"step": state.step, "label": state.label, "memory": memory[state]}
+            for state in sorted(self._states, key=lambda state: state.step)
+        ]
+
+    def _remove(self, state: SavedState) -> None:
+        self._states.remove(state)
+        for other in self._states:
+            if other.parent is state:
+                other.parent = state.parent
+        if self.base is state:
+            self.base = state.parent
+
+    def _thin(self) -> None:
+        """The base stays, whatever its age. A state may get a smaller number than one that was kept before it."""
+        most = self._most + (MORE if self._held else 0)
+        while len(self._states) > most and (others := self._expendable()):
+            candidates = [Candidate(step=state.step, labelled=bool(state.label)) for state in others]
+            self.drop(others[expendable(candidates) or 0])
+
+    def _expendable(self) -> list[SavedState]:
+        """Oldest step first."""
+        others = [state for state in self._states if state is not self.base and not self._is_held(state)]
+        return sorted(others, key=lambda state: state.step)
+
+    @property
+    def _wanted(self) -> frozenset[int]:
+        """Pids of copies that somebody has asked for a state of."""
+        return frozenset(state.copy.pid for state in self._states if state.label or self._is_held(state))
+
+    def _is_held(self, state: SavedState) -> bool:
+        return not self._held.isdisjoint((state.step, state.label))
+
+
+def is_child(pid: int) -> bool:
+    """Whether a process, living or dead, is a child of this one."""
+    if pid < 1:  # what the kernel takes for other questions, or none
+        return False
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except (ChildProcessError, OverflowError):
+        return False
+    return True
